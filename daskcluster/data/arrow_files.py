@@ -17,7 +17,7 @@ from daskcluster.data.row_files import (
     replaced,
 )
 from daskcluster.data.spec import RowsSpec
-from daskcluster.data.tables import TableFormat, TableValues, open_tables
+from daskcluster.data.tables import TableFormat, open_tables
 from daskcluster.errors import InvalidDataError
 from daskcluster.extras import import_pyarrow
 from daskcluster.storage.files import StoredFile, open_file, read_range
@@ -151,12 +151,10 @@ def open_arrow_files(location: Location, files: Sequence[StoredFile], spec: Rows
     places = places_of(location, files)
     heads = map_files(lambda at: _head(places[at], files[at]), range(len(files)))
 
-    def batches(*names: str) -> Iterator[Any]:
-        for place in places:
-            with _opened(place, names) as (reader, is_stream, _):
-                every = range(0 if is_stream else reader.num_record_batches)
-                yield from reader if is_stream else map(reader.get_batch, every)
+    def batches(number: int, names: Sequence[str]) -> Iterator[Any]:
+        with _opened(places[number], names) as (reader, is_stream, _):
+            every = range(0 if is_stream else reader.num_record_batches)
+            yield from reader if is_stream else map(reader.get_batch, every)
 
     schemas = [schema for schema, _ in heads]
-    opened = [file for _, file in heads]
-    return open_tables(location, opened, spec, schemas, TableValues(batches), ArrowFormat)
+    return open_tables(location, [file for _, file in heads], spec, schemas, batches, ArrowFormat)

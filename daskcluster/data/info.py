@@ -12,6 +12,7 @@ from daskcluster.data.csr import csr_of
 from daskcluster.data.nodes import list_arrays
 from daskcluster.data.parquet import ParquetFormat, read_footer
 from daskcluster.data.row_files import FilesDataset
+from daskcluster.data.tables import schema_with
 from daskcluster.data.weighted import stored_attributes
 from daskcluster.data.zarr import PARTS, ZarrDataset, ZarrSparseDataset
 from daskcluster.storage.location import locate
@@ -89,7 +90,7 @@ def _parquet_facts(dataset: FilesDataset) -> dict[str, Any]:
     """Return the columns of Parquet files with their types, and which of them are read."""
     file, columns = dataset.files[0], dataset.form.columns
     footer = read_footer(dataset.place_of(file), file.size, file.version)
-    schema = footer.schema.to_arrow_schema()
+    schema = schema_with(footer.schema.to_arrow_schema(), file)
     return {
         "columns": [f"{field.name} ({field.type})" for field in schema],
         "feature_columns": list(columns.names),

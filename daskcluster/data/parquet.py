@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -118,10 +118,12 @@ def leaves_of(footer: Any, names: Sequence[str]) -> list[int]:
 class _FooterValues(TableValues):
     """Answers from the footers of all files."""
 
-    footers: Sequence[Any]
+    footers: Sequence[Any] = ()
 
     def hold_nulls(self, names: Sequence[str]) -> bool:
         """Return True unless the footers rule out nulls, by counting none or as no value is optional."""
+        if not self.null_constants.isdisjoint(names):
+            return True
         for footer in self.footers:
             for number in leaves_of(footer, names):
                 leaf = footer.schema.column(number)
@@ -243,15 +245,15 @@ def open_parquet(location: Location, files: Sequence[StoredFile], spec: RowsSpec
         for file, footer in zip(files, footers, strict=True)
     ]
 
-    def tables(name: str) -> Iterator[Any]:
-        for place in places:
-            source: Any = place.url if place.is_local else open_file(place)
-            parquet = import_pyarrow().parquet.ParquetFile(source, pre_buffer=False)
-            yield from parquet.iter_batches(64, columns=[name], use_threads=False)
+    def batches(number: int, names: Sequence[str]) -> Iterator[Any]:
+        place = places[number]
+        source: Any = place.url if place.is_local else open_file(place)
+        parquet = import_pyarrow().parquet.ParquetFile(source, pre_buffer=False)
+        yield from parquet.iter_batches(64, columns=names, use_threads=False)
 
     schemas = [footer.schema.to_arrow_schema() for footer in footers]
-    values = _FooterValues(tables, footers)
-    return open_tables(location, opened, spec, schemas, values, ParquetFormat)
+    values = partial(_FooterValues, footers=footers)
+    return open_tables(location, opened, spec, schemas, batches, ParquetFormat, values)
 
 
 def _footer(place: Location, file: StoredFile) -> Any:

@@ -29,8 +29,11 @@ from daskcluster.data.tables import (
     RowColumns,
     TableFormat,
     TableValues,
+    check_constants,
     choose_columns,
     dataset_of_tables,
+    schema_with,
+    with_path_columns,
 )
 from daskcluster.errors import InvalidDataError
 from daskcluster.extras import import_pyarrow
@@ -137,8 +140,10 @@ class CsvFormat(TableFormat):
         from pyarrow import compute
 
         rows: list[int] = []
-        name = self.id_column or self.columns.read[0]
-        offsets, integers = [0], self.id_column is not None
+        fixed = {each.name for each in file.constants}
+        names = (self.id_column, *self.columns.read, self.form.columns[0])
+        name = next(each for each in names if each is not None and each not in fixed)
+        offsets, integers = [0], self.id_column == name
         for content in self.blocks(place):
             if content.count(b'"') % 2 and self._ends_in_quotes(content):
                 raise InvalidDataError(
@@ -298,17 +303,21 @@ def open_csv_files(location: Location, files: Sequence[StoredFile], spec: RowsSp
     if sample is None:
         raise without_rows(place, "has a header and no rows")
     pa = import_pyarrow()
+    opened = with_path_columns(location, opened, spec)
     schema = sample.schema
     for i, name in enumerate(schema.names):
         if pa.types.is_string(schema.field(i).type) and _holds_numbers(sample.column(i)):
             schema = schema.set(i, pa.field(name, pa.float64()))
-    chosen = choose_columns(schema, spec, repr(place.url), TableValues(lambda *names: [sample]))
-    for name in chosen.read:
+    for file in opened:
+        schema = schema_with(schema, file)
+    values = TableValues(lambda *names: [sample] if set(names) <= set(form.columns) else [])
+    chosen = choose_columns(schema, spec, repr(place.url), values)
+    for name in set(chosen.read).intersection(form.columns):
         if pa.types.is_string(sample.schema.field(name).type):
             _numbers_of(sample.column(name), name, place, 0)
     types = tuple(
         "string" if name not in chosen.read else "bool" if pa.types.is_boolean(kind) else "double"
-        for name, kind in zip(form.columns, schema.types, strict=True)
+        for name, kind in zip(form.columns, schema.types, strict=False)
     )
     layout = replace(layout, columns=replace(chosen, dtype="<f8"), types=types)
     counted = map_files(
@@ -317,7 +326,9 @@ def open_csv_files(location: Location, files: Sequence[StoredFile], spec: RowsSp
     if all(integers for _, integers in counted):
         at = form.columns.index(chosen.id_column or "")
         layout = replace(layout, types=(*types[:at], "int64", *types[at + 1 :]))
-    return dataset_of_tables(location, [file for file, _ in counted], layout)
+    opened = [file for file, _ in counted]
+    check_constants(location, opened, [form.columns] * len(opened), layout)
+    return dataset_of_tables(location, opened, layout)
 
 
 def _holds_numbers(column: Any) -> bool:
