@@ -1,4 +1,4 @@
-"""Rows of Arrow IPC files (.arrow, .feather), read in place: record batches are the chunks."""
+"""Rows of Arrow IPC files (.arrow, .feather) and ORC files, read in place by batches and stripes."""
 
 from __future__ import annotations
 
@@ -158,3 +158,67 @@ def open_arrow_files(location: Location, files: Sequence[StoredFile], spec: Rows
 
     schemas = [schema for schema, _ in heads]
     return open_tables(location, [file for _, file in heads], spec, schemas, batches, ArrowFormat)
+
+
+# -- ORC ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OrcFormat(TableFormat):
+    """The columns of ORC files that hold the rows; see `FilesRecipe`."""
+
+    kind = "ORC"
+
+    def tables(
+        self, place: Location, file: RowFile, first: int, last: int, names: Sequence[str]
+    ) -> Iterator[tuple[int, Any]]:
+        starts = file.edges.tolist()
+        with _opened_orc(place) as orc:
+            if orc.nstripes != len(file.blocks):
+                raise replaced(place)
+            for i, n_rows in enumerate(file.blocks):
+                if first < starts[i + 1] and starts[i] < last:
+                    batch = orc.read_stripe(i, columns=list(names))
+                    if batch.num_rows != n_rows:
+                        raise replaced(place)
+                    yield starts[i], import_pyarrow().Table.from_batches([batch])
+
+
+@contextmanager
+def _opened_orc(place: Location) -> Iterator[Any]:
+    from pyarrow import orc
+
+    with import_pyarrow().OSFile(place.url) if place.is_local else open_file(place) as source:
+        yield orc.ORCFile(source)
+
+
+def _orc_head(place: Location, file: StoredFile) -> tuple[Any, RowFile]:
+    with explained(place, "ORC"), _opened_orc(place) as orc:
+        first = orc.schema.names[:1]
+        stripes = (orc.read_stripe(i, columns=first) for i in range(orc.nstripes))
+        blocks = tuple(stripe.num_rows for stripe in stripes)
+        return orc.schema, RowFile(file.name, file.size, file.version, blocks)
+
+
+def open_orc_files(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -> RowDataset:
+    """Open ORC files; all must have the same columns.
+
+    Raises
+    ------
+    InvalidDataError, InvalidParameterError, MissingExtraError
+
+    Notes
+    -----
+    Cost: the first column is read, since pyarrow does not tell how many rows a stripe has, and columns of
+    integers are searched for nulls. The chosen columns of a stripe are read as a whole.
+    """
+    import_pyarrow()
+    places = places_of(location, files)
+    heads = map_files(lambda at: _orc_head(places[at], files[at]), range(len(files)))
+
+    def batches(number: int, names: Sequence[str]) -> Iterator[Any]:
+        with _opened_orc(places[number]) as orc:
+            yield from (orc.read_stripe(i, columns=list(names)) for i in range(orc.nstripes))
+
+    schemas = [schema for schema, _ in heads]
+    return open_tables(location, [file for _, file in heads], spec, schemas, batches, OrcFormat)

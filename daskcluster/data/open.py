@@ -27,7 +27,14 @@ from daskcluster.data.memory import open_array_like, open_sparse
 from daskcluster.data.nodes import is_csr, not_an_array, open_node, warn_of_missing_chunks
 from daskcluster.data.recipes import places_behind
 from daskcluster.data.row_files import find_row_files
-from daskcluster.data.sources import FILES, IN_PLACE, is_list_of_files, is_zarr, source_of
+from daskcluster.data.sources import (
+    FILES,
+    IN_PLACE,
+    READ_IN_PLACE,
+    is_list_of_files,
+    is_zarr,
+    source_of,
+)
 from daskcluster.data.spec import (
     AS_THEY_ARE,
     RowsSpec,
@@ -187,8 +194,8 @@ def open_files(given: Location | Sequence[Location], spec: RowsSpec) -> RowDatas
     shown = location.url if not isinstance(given, Location) else given.url
     if not files:
         raise DatasetNotFoundError(
-            f"There is no {' or '.join(IN_PLACE)} file at {shown!r}; check the URL, or convert other files "
-            "with: daskcluster convert FILE OUTPUT.zarr"
+            f"There is no file at {shown!r} that is read in place: {READ_IN_PLACE}; check the URL, or "
+            "convert other files with: daskcluster convert FILE OUTPUT.zarr"
         )
     urls = [f"{location.url}/{file.name}".rstrip("/").lower() for file in files]
     kinds = {next((k for k in FILES if url.endswith(k.endings)), None) for url in urls}

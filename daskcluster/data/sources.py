@@ -20,6 +20,7 @@ from daskcluster.data.checks import (
 )
 from daskcluster.deprecation import moved
 from daskcluster.sparse_rows import SparseRows
+from daskcluster.storage.files import COMPRESSED
 from daskcluster.storage.location import Location
 from daskcluster.typing import Dataset
 
@@ -111,6 +112,10 @@ class FileKind:
     options: tuple[str, ...] = ()
 
 
+def _with_compressed(*endings: str) -> tuple[str, ...]:
+    return tuple(ending + more for ending in endings for more in ("", *COMPRESSED))
+
+
 FILES = (
     FileKind((".npy",), "daskcluster.data.numpy_files:open_numpy"),
     FileKind((".npz",), "daskcluster.data.numpy_files:open_numpy", ("array",)),
@@ -118,8 +123,13 @@ FILES = (
         (".h5", ".hdf5", ".h5ad"), "daskcluster.data.hdf5_files:open_hdf5", ("array", "decode")
     ),
     FileKind(
-        (".csv", ".tsv", ".csv.gz", ".tsv.gz"),
+        _with_compressed(".csv", ".tsv"),
         "daskcluster.data.text_files:open_csv_files",
+        ("columns",),
+    ),
+    FileKind(
+        _with_compressed(".jsonl", ".ndjson"),
+        "daskcluster.data.json_lines:open_json_lines",
         ("columns",),
     ),
     FileKind((".parquet", ".pq"), "daskcluster.data.parquet:open_parquet", ("columns",)),
@@ -128,9 +138,15 @@ FILES = (
         "daskcluster.data.arrow_files:open_arrow_files",
         ("columns",),
     ),
+    FileKind((".orc",), "daskcluster.data.arrow_files:open_orc_files", ("columns",)),
 )
 IN_PLACE = tuple(ending for kind in FILES for ending in kind.endings)
 """Endings of files that are read in place, one or many."""
+READ_IN_PLACE = (
+    ", ".join(ending for ending in IN_PLACE if not ending.endswith(COMPRESSED))
+    + f" (and text with {', '.join(COMPRESSED)})"
+)
+"""What errors say of these endings."""
 
 SOURCES = [
     Source("file", _is_files, "daskcluster.data.open:open_files", EVERY),
