@@ -42,6 +42,7 @@ from daskcluster.data.spec import (
     names_of,
     refuse_duplicates,
 )
+from daskcluster.data.table_formats import opener_of
 from daskcluster.data.tables import open_arrow
 from daskcluster.data.weighted import (
     RowWeights,
@@ -213,13 +214,17 @@ def open_files(given: Location | Sequence[Location], spec: RowsSpec) -> RowDatas
 
 
 def open_folder(location: Location, spec: RowsSpec) -> RowDataset:
-    """Open what is at a URL: a Zarr array or group, else a folder of files."""
+    """Open what is at a URL: a Zarr array or group, a table of a version, else a folder of files."""
     try:
         dataset = open_url(location, spec)
     except DatasetNotFoundError:
-        if not _holds_files(location):
+        opens = opener_of(location)
+        if opens is None and not _holds_files(location):
             raise
-        return open_files(location, spec)
+        if opens is None:
+            return open_files(location, spec)
+        spec.refuse_all_but(("columns",), f"{location.url!r} is a table")
+        return opens(location, spec)
     spec.refuse_all_but(("array", "decode"), f"{location.url!r} holds arrays")
     return dataset
 

@@ -22,7 +22,7 @@ from daskcluster.data.row_files import (
     replaced,
 )
 from daskcluster.data.spec import RowsSpec
-from daskcluster.data.tables import TableFormat, TableValues, open_tables
+from daskcluster.data.tables import TableFormat, TableValues, TableVersion, open_tables
 from daskcluster.extras import import_pyarrow
 from daskcluster.storage.files import StoredFile, open_file, read_range
 from daskcluster.storage.location import Location
@@ -218,7 +218,12 @@ class ParquetFormat(TableFormat):
 # -- opening -----------------------------------------------------------------------------------------
 
 
-def open_parquet(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -> RowDataset:
+def open_parquet(
+    location: Location,
+    files: Sequence[StoredFile],
+    spec: RowsSpec,
+    version: TableVersion | None = None,
+) -> RowDataset:
     """Open Parquet files; their footers are read, and all must have the same columns.
 
     Parameters
@@ -227,6 +232,8 @@ def open_parquet(location: Location, files: Sequence[StoredFile], spec: RowsSpec
     files : sequence of StoredFile
         Names relative to `location`.
     spec : RowsSpec
+    version : TableVersion, optional
+        The version of a table that the files make up.
 
     Raises
     ------
@@ -253,7 +260,7 @@ def open_parquet(location: Location, files: Sequence[StoredFile], spec: RowsSpec
 
     schemas = [footer.schema.to_arrow_schema() for footer in footers]
     values = partial(_FooterValues, footers=footers)
-    return open_tables(location, opened, spec, schemas, batches, ParquetFormat, values)
+    return open_tables(location, opened, spec, schemas, batches, ParquetFormat, values, version)
 
 
 def _footer(place: Location, file: StoredFile) -> Any:

@@ -453,6 +453,13 @@ def find_row_files(
     if not isinstance(given, Location):
         return _listed_files(given)
     location, files = match_files(given)
+    for file in files:
+        folder, mark, _ = f"/{file.name}".partition("/_delta_log/")
+        if mark:
+            raise InvalidDataError(
+                f"{location.child(folder).url!r} is a Delta table, of which some files may not be rows "
+                f"of its version; open it alone, and not as files of {given.url!r}."
+            )
     files = [file for file in files if _may_hold_rows(file.name, suffixes)]
     return location, sorted(files, key=lambda file: natural_order(file.name))
 

@@ -90,6 +90,22 @@ def is_zarr(given: Any) -> bool:
     return type(given).__module__.partition(".")[0] == "zarr"
 
 
+def _is_lance(given: Any) -> bool:
+    if isinstance(given, Location):
+        return given.url.lower().endswith(".lance") and not _is_files(given)
+    return type(given).__module__.startswith("lance.") and hasattr(given, "get_fragments")
+
+
+def _is_iceberg(given: Any) -> bool:
+    if isinstance(given, Location):
+        return given.url.endswith(".metadata.json")
+    return type(given).__module__.startswith("pyiceberg.table") and hasattr(given, "scan")
+
+
+def _is_delta(given: Any) -> bool:
+    return type(given).__module__.startswith("deltalake.") and hasattr(given, "table_uri")
+
+
 EVERY = ("array", "columns", "decode")
 """Options of sources that hold arrays and tables, which refuse what does not suit these."""
 
@@ -149,6 +165,9 @@ READ_IN_PLACE = (
 """What errors say of these endings."""
 
 SOURCES = [
+    Source("Lance", _is_lance, "daskcluster.data.table_formats:open_lance", ("columns",)),
+    Source("Iceberg", _is_iceberg, "daskcluster.data.table_formats:open_iceberg", ("columns",)),
+    Source("Delta", _is_delta, "daskcluster.data.table_formats:open_delta", ("columns",)),
     Source("file", _is_files, "daskcluster.data.open:open_files", EVERY),
     Source(
         "Zarr",

@@ -6,7 +6,7 @@ import os
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -243,6 +243,14 @@ def storage_type(kind: Any) -> Any:
     return getattr(kind, "storage_type", kind)
 
 
+def id_type(kind: Any) -> Any:
+    """Return the type that ids of an Arrow type are read as: one for all layouts of texts."""
+    pa = import_pyarrow()
+    is_view = getattr(pa.types, "is_string_view", lambda kind: False)
+    kind = storage_type(kind)
+    return pa.string() if pa.types.is_large_string(kind) or is_view(kind) else kind
+
+
 def is_list(kind: Any) -> bool:
     """Return True for list, large_list and fixed_size_list."""
     is_type = import_pyarrow().types
@@ -395,7 +403,8 @@ class TableFormat(ABC):
         """Return the ids of rows, an Arrow chunked array."""
         assert self.id_column is not None
         parts = self._parts(place, file, first, last, (self.id_column,))
-        chunks = [table.column(self.id_column)[span].chunks for _, table, span in parts]
+        columns = [table.column(self.id_column)[span] for _, table, span in parts]
+        chunks = [column.cast(id_type(column.type)).chunks for column in columns]
         return import_pyarrow().chunked_array(list(chain.from_iterable(chunks)))
 
     def read_numbers(
@@ -408,6 +417,47 @@ class TableFormat(ABC):
         )
 
 
+@dataclass(frozen=True)
+class TableVersion:
+    """A version of a table whose metadata say which files it has and what these mean.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        The columns of the table.
+    constants : mapping of str to tuple of Constant
+        Values of columns that a file need not store, by the names of all files.
+    columns_of : callable (pyarrow.Schema, str) -> collection of str
+        Which columns of the table a file of this schema and name stores.
+    defaults : mapping of str to object
+        Values of columns that a file neither stores nor has as constants; null if not given.
+    """
+
+    schema: Any
+    constants: Mapping[str, tuple[Constant, ...]]
+    columns_of: Callable[[Any, str], Collection[str]]
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    def files_and_schemas(
+        self, files: Sequence[File], schemas: Sequence[Any]
+    ) -> tuple[list[File], list[Any]]:
+        """Return files with all of their constants, and the columns of the table that each stores."""
+        kinds = {field.name: field.type for field in reversed(self.schema)}
+        opened, stored = [], []
+        for file, schema in zip(files, schemas, strict=True):
+            known = {each.name for each in self.constants[file.name]}
+            own = set(self.columns_of(schema, file.name)) - known
+            fields = [schema.field(name) for name in self.schema.names if name in own]
+            kinds |= {field.name: field.type for field in fields}
+            stored.append(import_pyarrow().schema(fields))
+        for file, schema in zip(files, stored, strict=True):
+            constants = self.constants[file.name]
+            others = set(kinds).difference(schema.names, (each.name for each in constants))
+            more = (Constant(name, kinds[name], self.defaults.get(name)) for name in sorted(others))
+            opened.append(replace(file, constants=(*constants, *more)))
+        return opened, stored
+
+
 def open_tables(
     location: Location,
     files: Sequence[RowFile],
@@ -416,6 +466,7 @@ def open_tables(
     batches: Callable[[int, Sequence[str]], Iterable[Any]],
     form: Callable[[RowColumns], Any],
     values: Callable[..., TableValues] = TableValues,
+    version: TableVersion | None = None,
 ) -> RowDataset:
     """Open files of tables whose heads were read; all must have the same columns.
 
@@ -425,7 +476,6 @@ def open_tables(
     ----------
     location : Location
     files : sequence of RowFile
-        With `RowFile.constants`, or with those that their paths have.
     spec : RowsSpec
     schemas : sequence of pyarrow.Schema
         What each file stores.
@@ -433,8 +483,13 @@ def open_tables(
         Reads columns that a file stores, from the start.
     form : callable (RowColumns) -> TableFormat
     values : callable (tables, null_constants) -> TableValues
+    version : TableVersion, optional
+        What says which columns files have; else they themselves and the names of their folders do.
     """
-    files = with_path_columns(location, files, spec)
+    if version is None:
+        files = with_path_columns(location, files, spec)
+    else:
+        files, schemas = version.files_and_schemas(files, schemas)
     first = first_with_rows(location, files)
     urls = [place.url for place in places_of(location, files)]
 
@@ -449,7 +504,10 @@ def open_tables(
     for name, kind in {each.name: each.kind for file in files for each in file.constants}.items():
         if name not in schema.names:
             schema = schema.append(import_pyarrow().field(name, kind))
-    chosen = choose_columns(schema, spec, repr(urls[first]), values(tables, null_constants(files)))
+    if version is not None:
+        schema = import_pyarrow().schema([schema.field(name) for name in version.schema.names])
+    what = repr(urls[first] if version is None else location.url)
+    chosen = choose_columns(schema, spec, what, values(tables, null_constants(files)))
     names = [name for name in (*chosen.read, chosen.id_column) if name is not None]
     expected = {name: storage_type(schema.field(name).type) for name in names}
     for found, url in zip(whole, urls, strict=True):
@@ -457,7 +515,9 @@ def open_tables(
         for name, kind in expected.items():
             here = found.field(name).type if name in found.names else None
             fits = here is not None and (is_null(here) or _common_type((kind, here)) == kind)
-            if not fits or (name == chosen.id_column and storage_type(here) != kind):
+            if name == chosen.id_column and here is not None:
+                fits = is_null(here) or id_type(here) == id_type(kind)
+            if not fits:
                 has = "lacks column" if here is None else f"has {here} in column"
                 raise InvalidDataError(
                     f"{url!r} {has} {name!r}, where {urls[first]!r} has {kind}; files of one dataset "
@@ -471,13 +531,13 @@ def open_tables(
 def _common_schema(schemas: Sequence[Any], first: int) -> Any:
     """Return one of some schemas, with the types that hold the numbers of a column in all of them."""
     schema, distinct = schemas[first], list(dict.fromkeys(schemas))
-    for number, field in enumerate(schema):
-        kind, numbers = field.type, [each.get_field_index(field.name) for each in distinct]
+    for number, column in enumerate(schema):
+        kind, numbers = column.type, [each.get_field_index(column.name) for each in distinct]
         for each, at in zip(distinct, numbers, strict=True):
             if at >= 0 and (wider := _common_type((kind, each.field(at).type))) is not None:
                 kind = wider
-        if kind != field.type:
-            schema = schema.set(number, import_pyarrow().field(field.name, kind))
+        if kind != column.type:
+            schema = schema.set(number, import_pyarrow().field(column.name, kind))
     return schema
 
 
@@ -523,8 +583,6 @@ def with_path_columns(location: Location, files: Sequence[File], spec: RowsSpec)
     InvalidDataError
         A path has a name twice.
     """
-    if any(file.constants for file in files):
-        return list(files)
     above = path_values(f"{location.url}/")
     asked = {*(spec.features or ()), *spec.expected, spec.id_column, spec.weights}
     texts = []
