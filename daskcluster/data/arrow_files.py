@@ -6,9 +6,13 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import numpy as np
+
 from daskcluster.data.dataset import RowDataset
+from daskcluster.data.partitions import READ_BYTES
 from daskcluster.data.row_files import (
     RowFile,
     explained,
@@ -165,9 +169,29 @@ def open_arrow_files(location: Location, files: Sequence[StoredFile], spec: Rows
 
 @dataclass(frozen=True)
 class OrcFormat(TableFormat):
-    """The columns of ORC files that hold the rows; see `FilesRecipe`."""
+    """The columns of ORC files that hold the rows; see `FilesRecipe`.
 
+    Attributes
+    ----------
+    most_rows : int
+        Rows of the largest stripe.
+    """
+
+    most_rows: int = 0
     kind = "ORC"
+
+    @property
+    def reader_bytes(self) -> int:
+        """Bytes that a reader takes as well as the rows: measured 3.4 times those of a stripe of lists."""
+        return super().reader_bytes + 3 * self._stripe_bytes
+
+    @property
+    def _stripe_bytes(self) -> int:
+        return self.most_rows * self.n_features * np.dtype(self.dtype).itemsize
+
+    def reads_in_order(self, file: RowFile) -> bool:
+        """Return True for large stripes: one thread reads them, since each takes so much memory."""
+        return self._stripe_bytes > READ_BYTES
 
     def tables(
         self, place: Location, file: RowFile, first: int, last: int, names: Sequence[str]
@@ -221,4 +245,8 @@ def open_orc_files(location: Location, files: Sequence[StoredFile], spec: RowsSp
             yield from (orc.read_stripe(i, columns=list(names)) for i in range(orc.nstripes))
 
     schemas = [schema for schema, _ in heads]
-    return open_tables(location, [file for _, file in heads], spec, schemas, batches, OrcFormat)
+    opened = [file for _, file in heads]
+    layout = partial(
+        OrcFormat, most_rows=max(n_rows for file in opened for n_rows in (0, *file.blocks))
+    )
+    return open_tables(location, opened, spec, schemas, batches, layout)

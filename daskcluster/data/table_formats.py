@@ -33,7 +33,7 @@ from daskcluster.data.tables import TableFormat, TableVersion, open_tables
 from daskcluster.errors import DaskClusterError, DatasetNotFoundError, InvalidDataError
 from daskcluster.extras import import_extra, import_pyarrow
 from daskcluster.storage.change_guard import ChangeGuard
-from daskcluster.storage.files import list_names, match_files
+from daskcluster.storage.files import StoredFile, list_names, match_files
 from daskcluster.storage.location import Location, explain, locate
 from daskcluster.storage.process_local import open_once
 
@@ -129,9 +129,12 @@ def store_options(location: Location) -> dict[str, str]:
 
 
 def _open_version(
-    location: Location, version: TableVersion, kind: str, spec: RowsSpec
+    location: Location,
+    stored: Mapping[str, StoredFile],
+    version: TableVersion,
+    kind: str,
+    spec: RowsSpec,
 ) -> RowDataset:
-    stored = {file.name: file for file in match_files(location)[1]}
     if missing := sorted(version.constants.keys() - stored.keys()):
         raise DatasetNotFoundError(
             f"The {kind} table at {location.url!r} lacks {len(missing)} of its files, e.g. {missing[0]!r}; "
@@ -139,6 +142,10 @@ def _open_version(
         )
     names = sorted(version.constants, key=natural_order)
     return open_parquet(location, [stored[name] for name in names], spec, version)
+
+
+def _files_below(location: Location) -> dict[str, StoredFile]:
+    return {file.name: file for file in match_files(location)[1]}
 
 
 def _name_below(location: Location, path: str) -> str:
@@ -202,16 +209,16 @@ def open_delta(given: Any, spec: RowsSpec) -> RowDataset:
     values: list[dict[str, Any]] = [{}] * actions.num_rows
     if "partition" in actions.column_names:
         values = actions.column("partition").to_pylist()
-    names = {file.name for file in match_files(location)[1]}
+    stored = _files_below(location)
     constants = {}
     for path, own in zip(actions.column("path").to_pylist(), values, strict=True):
         name = _name_below(location, path)
-        name = name if name in names else unquote(name)
+        name = name if name in stored else unquote(name)
         constants[name] = tuple(
             Constant(column, schema.field(column).type, value) for column, value in own.items()
         )
-    version = TableVersion(schema, constants, lambda stored, name: stored.names)
-    return _open_version(location, version, "Delta", spec)
+    version = TableVersion(schema, constants, lambda schema, name: schema.names)
+    return _open_version(location, stored, version, "Delta", spec)
 
 
 def open_iceberg(given: Any, spec: RowsSpec) -> RowDataset:
@@ -249,7 +256,7 @@ def open_iceberg(given: Any, spec: RowsSpec) -> RowDataset:
         schema, tasks = table.schema(), list(table.scan().plan_files())
         specs = table.specs()
     version = _IcebergFiles(location, spec, schema.fields, tasks, specs).version(schema.as_arrow())
-    return _open_version(location, version, "Iceberg", spec)
+    return _open_version(location, _files_below(location), version, "Iceberg", spec)
 
 
 class _IcebergFiles:
