@@ -149,9 +149,9 @@ def open_json_lines(location: Location, files: Sequence[StoredFile], spec: RowsS
     """
     pa, places = import_pyarrow(), places_of(location, files)
     found = [TextFile(file.name, file.size, file.version) for file in files]
-    opened = with_path_columns(location, found, spec)
     layout = JsonFormat(RowColumns((), (), "<f8"))
-    place, sample = first_lines(layout, places, opened, "has no rows")
+    place, sample = first_lines(layout, places, found, "has no rows")
+    opened = with_path_columns(location, found, spec, sample.column_names)
     schema = sample.schema
     for file in opened:
         schema = schema_with(schema, file)

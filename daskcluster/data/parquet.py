@@ -79,9 +79,14 @@ def read_footer(place: Location, size: int, version: str) -> Any:
     return pq.read_metadata(_Window(tail, size - len(tail), size))
 
 
-def rows_of_groups(footer: Any) -> tuple[int, ...]:
-    """Return the number of rows of each row group."""
-    return tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups))
+def rows_of_groups(footer: Any, deleted: bytes = b"") -> tuple[int, ...]:
+    """Return the number of rows of each row group, without those that are deleted; see `RowFile`."""
+    rows = [footer.row_group(i).num_rows for i in range(footer.num_row_groups)]
+    if not deleted:
+        return tuple(rows)
+    edges = np.append(0, np.cumsum(rows, dtype=np.int64))
+    gone = np.diff(np.searchsorted(np.frombuffer(deleted, np.int64), edges))
+    return tuple((np.asarray(rows) - gone).tolist())
 
 
 def groups_of(file: RowFile, first: int, last: int) -> range:
@@ -193,7 +198,7 @@ class ParquetFormat(TableFormat):
         import pyarrow.parquet as pq
 
         groups, footer = groups_of(file, first, last), read_footer(place, file.size, file.version)
-        if rows_of_groups(footer) != file.blocks:
+        if rows_of_groups(footer, file.deleted) != file.blocks:
             raise replaced(place)
         source: Any = place.url
         if not place.is_local and self.streamed:
@@ -205,14 +210,27 @@ class ParquetFormat(TableFormat):
         # A list column decoded at once takes several times its memory, and more time.
         step = max(1, _BATCH_BYTES // max(1, self.row_bytes))
         start = int(file.edges[groups[0]])
+        at = sum(rows_of_groups(footer)[: groups[0]])
         with pq.ParquetFile(
             source, metadata=footer, pre_buffer=False, buffer_size=buffered
         ) as parquet:
             for batch in parquet.iter_batches(
                 step, row_groups=list(groups), columns=list(names), use_threads=False
             ):
-                yield start, import_pyarrow().Table.from_batches([batch])
-                start += batch.num_rows
+                left = _without_deleted(batch, at, file.deleted)
+                yield start, import_pyarrow().Table.from_batches([left])
+                start, at = start + left.num_rows, at + batch.num_rows
+
+
+def _without_deleted(batch: Any, at: int, deleted: bytes) -> Any:
+    """Return the rows of a batch that are left; `at` is the number of its first row in the file."""
+    gone = np.frombuffer(deleted, np.int64)
+    first, last = np.searchsorted(gone, (at, at + batch.num_rows))
+    if first == last:
+        return batch
+    left = np.ones(batch.num_rows, bool)
+    left[gone[first:last] - at] = False
+    return batch.filter(import_pyarrow().array(left))
 
 
 # -- opening -----------------------------------------------------------------------------------------
@@ -242,12 +260,14 @@ def open_parquet(
     import_pyarrow()
     places = places_of(location, files)
     footers = map_files(lambda at: _footer(places[at], files[at]), range(len(files)))
+    deleted = {} if version is None else version.deleted
     opened = [
         RowFile(
             file.name,
             file.size,
             file.version,
-            rows_of_groups(footer),
+            rows_of_groups(footer, deleted.get(file.name, b"")),
+            deleted=deleted.get(file.name, b""),
         )
         for file, footer in zip(files, footers, strict=True)
     ]

@@ -73,6 +73,8 @@ class RowFile:
         Rows of each block that is decoded as a whole, in order.
     constants : tuple of Constant
         Columns that are not read from the file.
+    deleted : bytes
+        The rows of the file that are left out, int64, in order; numbers of rows and blocks do without them.
     """
 
     name: str
@@ -80,6 +82,7 @@ class RowFile:
     version: str
     blocks: tuple[int, ...] = ()
     constants: tuple[Constant, ...] = field(default=(), kw_only=True)
+    deleted: bytes = field(default=b"", kw_only=True)
 
     @cached_property
     def n_rows(self) -> int:

@@ -33,7 +33,7 @@ from daskcluster.data.tables import TableFormat, TableVersion, open_tables
 from daskcluster.errors import DaskClusterError, DatasetNotFoundError, InvalidDataError
 from daskcluster.extras import import_extra, import_pyarrow
 from daskcluster.storage.change_guard import ChangeGuard
-from daskcluster.storage.files import StoredFile, list_names, match_files
+from daskcluster.storage.files import StoredFile, list_names, match_files, open_file
 from daskcluster.storage.location import Location, explain, locate
 from daskcluster.storage.process_local import open_once
 
@@ -54,14 +54,17 @@ def opener_of(location: Location) -> Callable[[Location, RowsSpec], RowDataset] 
     InvalidDataError
         The folder is a part of a table, and may hold files that its version does not have.
     """
-    mark, above = _mark_in(location), location
-    while mark is None and ("=" in (name := above.url.rpartition("/")[2]) or name == "data"):
-        above = replace(above, url=above.url.rpartition("/")[0])
-        if (found := _mark_in(above)) is not None:
+    mark = _mark_in(location)
+    head, _, name = location.url.rpartition("/")
+    while (
+        mark is None and ("=" in name or name == "data") and head.strip("/") and head[-2:] != ":/"
+    ):
+        if (found := _mark_in(replace(location, url=head))) is not None:
             raise InvalidDataError(
-                f"{location.url!r} is a part of the table at {above.url!r} (which has {found}), whose "
-                "version may lack some of its files; open the table, or give a list of files."
+                f"{location.url!r} is a part of the table at {head!r} (which has {found}), whose version "
+                "may lack some of its files; open the table, or give a list of files."
             )
+        head, _, name = head.rpartition("/")
     return None if mark is None else resolve_name(_OPENERS[mark])
 
 
@@ -144,6 +147,27 @@ def _open_version(
     return open_parquet(location, [stored[name] for name in names], spec, version)
 
 
+def _stored_name(location: Location, path: str, stored: Mapping[str, StoredFile]) -> str:
+    """Return the name of a file of a table, whose path may be written as in a URL."""
+    name = _name_below(location, path)
+    return name if name in stored else unquote(name)
+
+
+_MOST_DELETED = 1_000_000
+"""Rows that are deleted but stored: each takes 8 bytes of what workers are sent."""
+
+
+def _deleted(location: Location, rows: Mapping[str, np.ndarray], remedy: str) -> dict[str, bytes]:
+    """Return `RowFile.deleted` of files."""
+    count = sum(map(len, rows.values()))
+    if count > _MOST_DELETED:
+        raise InvalidDataError(
+            f"The table at {location.url!r} has {count} rows that are deleted but stored, and at most "
+            f"{_MOST_DELETED} are left out in reading; rewrite its files, e.g. with {remedy}."
+        )
+    return {name: np.unique(numbers).astype(np.int64).tobytes() for name, numbers in rows.items()}
+
+
 def _files_below(location: Location) -> dict[str, StoredFile]:
     return {file.name: file for file in match_files(location)[1]}
 
@@ -167,8 +191,7 @@ _DELTA_FEATURES = {
     "v2Checkpoint",
     "vacuumProtocolCheck",
 }
-"""What readers of a table must know, of which none changes what our reader of Parquet has to do, except
-deletion vectors, which are refused."""
+"""What readers of a table must know, and this one does."""
 
 
 def open_delta(given: Any, spec: RowsSpec) -> RowDataset:
@@ -178,7 +201,7 @@ def open_delta(given: Any, spec: RowsSpec) -> RowDataset:
     ------
     DatasetNotFoundError, InvalidParameterError, MissingExtraError
     InvalidDataError
-        The table has deletion vectors, renamed columns, or other features that are not known.
+        The table has renamed columns, or other features that are not known.
     """
     library = import_extra("deltalake", "delta", "Delta tables need deltalake")
     pa = import_pyarrow()
@@ -192,7 +215,7 @@ def open_delta(given: Any, spec: RowsSpec) -> RowDataset:
         protocol = table.protocol()
         unknown = set(protocol.reader_features or ()) - _DELTA_FEATURES
         mapping = table.metadata().configuration.get("delta.columnMapping.mode", "none")
-        deleted = pa.table(table.deletion_vectors()).num_rows
+        vectors = pa.table(table.deletion_vectors())
         actions = pa.table(table.get_add_actions())
         schema = pa.schema(table.schema())
     if unknown or mapping != "none":
@@ -201,23 +224,26 @@ def open_delta(given: Any, spec: RowsSpec) -> RowDataset:
             f"The Delta table at {location.url!r} has features that are not read: {shown}. Copy it to a "
             "table without them, or to Parquet."
         )
-    if deleted:
-        raise InvalidDataError(
-            f"The Delta table at {location.url!r} marks rows of {deleted} files as deleted, which are not "
-            "left out here; rewrite these files, e.g. with REORG TABLE ... APPLY (PURGE)."
-        )
     values: list[dict[str, Any]] = [{}] * actions.num_rows
     if "partition" in actions.column_names:
         values = actions.column("partition").to_pylist()
     stored = _files_below(location)
     constants = {}
     for path, own in zip(actions.column("path").to_pylist(), values, strict=True):
-        name = _name_below(location, path)
-        name = name if name in stored else unquote(name)
+        name = _stored_name(location, path, stored)
         constants[name] = tuple(
             Constant(column, schema.field(column).type, value) for column, value in own.items()
         )
-    version = TableVersion(schema, constants, lambda schema, name: schema.names)
+    deleted = {}
+    for path, keeps in zip(*(vectors.column(at).to_pylist() for at in (0, 1)), strict=True):
+        rows = np.flatnonzero(~np.asarray(keeps, bool))
+        deleted[_stored_name(location, path, stored)] = rows
+    version = TableVersion(
+        schema,
+        constants,
+        lambda schema, name: schema.names,
+        deleted=_deleted(location, deleted, "REORG TABLE ... APPLY (PURGE)"),
+    )
     return _open_version(location, stored, version, "Delta", spec)
 
 
@@ -231,8 +257,8 @@ def open_iceberg(given: Any, spec: RowsSpec) -> RowDataset:
     ------
     DatasetNotFoundError, InvalidParameterError, MissingExtraError
     InvalidDataError
-        The table has deletes that were not merged, files of other formats than Parquet, or columns that
-        were renamed after files were written.
+        The table has deletes by values, files of other formats than Parquet, or columns that were renamed
+        after files were written.
     """
     library = import_extra("pyiceberg.table", "iceberg", "Iceberg tables need pyiceberg")
     if isinstance(given, Location):
@@ -284,34 +310,38 @@ class _IcebergFiles:
         self.fields = {each.field_id: each for each in fields}
         self.constants: dict[str, tuple[Constant, ...]] = {}
         self.unknown: dict[str, set[int]] = {}
+        self.deleted: dict[str, np.ndarray] = {}
         for task in tasks:
             file = task.file
-            is_parquet = file.file_format.name == "PARQUET"
-            if task.delete_files or not is_parquet:
-                has = "has deleted rows" if is_parquet else f"is {file.file_format.name}"
-                raise InvalidDataError(
-                    f"{file.file_path!r} of the Iceberg table at {location.url!r} {has}, which is not read "
-                    "in place; rewrite it as Parquet without deletes, e.g. with rewrite_data_files of "
-                    "Spark, or pass table.scan().to_arrow()."
-                )
+            for each in (file, *task.delete_files):
+                if each.file_format.name != "PARQUET":
+                    raise InvalidDataError(
+                        f"{each.file_path!r} of the Iceberg table at {location.url!r} is no Parquet file "
+                        f"({each.file_format.name}), and is not read in place; rewrite it, e.g. with "
+                        "rewrite_data_files of Spark, or pass table.scan().to_arrow()."
+                    )
             name = _name_below(location, file.file_path)
-            found, self.unknown[name] = [], set()
+            if task.delete_files:
+                found = [_positions(location, each, file.file_path) for each in task.delete_files]
+                self.deleted[name] = np.concatenate(found)
+            constants, self.unknown[name] = [], set()
             for at, part in enumerate(specs[file.spec_id].fields):
                 column = self.fields.get(part.source_id)
                 if column is None or str(part.transform) != "identity":
                     continue
                 if str(column.field_type) in self._SIMPLE:
-                    found.append((column, file.partition[at]))
+                    constants.append((column, file.partition[at]))
                 else:
                     self.unknown[name].add(part.source_id)
             self.constants[name] = tuple(
-                Constant(column.name, _arrow_type(column), value) for column, value in found
+                Constant(column.name, _arrow_type(column), value) for column, value in constants
             )
 
     def version(self, schema: Any) -> TableVersion:
         """Return the version with the table's columns as an Arrow schema."""
         defaults = {each.name: each.initial_default for each in self.fields.values()}
-        return TableVersion(schema, self.constants, self.columns_of, defaults)
+        deleted = _deleted(self.location, self.deleted, "rewrite_data_files of Spark")
+        return TableVersion(schema, self.constants, self.columns_of, defaults, deleted)
 
     def columns_of(self, stored: Any, name: str) -> list[str]:
         """Return which columns of the table a file stores; see `TableVersion`."""
@@ -340,6 +370,24 @@ class _IcebergFiles:
         if name in (spec.id_column, spec.weights):
             return True
         return name in spec.features if spec.features else name not in spec.drop
+
+
+def _positions(location: Location, file: Any, path: str) -> np.ndarray:
+    """Return the rows of a data file that a file of position deletes names."""
+    from pyarrow import compute, parquet
+
+    if file.content.name != "POSITION_DELETES":
+        raise InvalidDataError(
+            f"{file.file_path!r} of the Iceberg table at {location.url!r} deletes rows by their values; "
+            "rewrite the files of the table, e.g. with rewrite_data_files of Spark."
+        )
+    place = location.child(_name_below(location, file.file_path))
+    found = []
+    with open_file(place) as source:
+        for batch in parquet.ParquetFile(source).iter_batches(columns=["file_path", "pos"]):
+            own = batch.filter(compute.equal(batch.column("file_path"), path))
+            found.append(own.column("pos").to_numpy())
+    return np.concatenate(found) if found else np.empty(0, np.int64)
 
 
 def _field_id(field: Any) -> int | None:

@@ -435,12 +435,15 @@ class TableVersion:
         Which columns of the table a file of this schema and name stores.
     defaults : mapping of str to object
         Values of columns that a file neither stores nor has as constants; null if not given.
+    deleted : mapping of str to bytes
+        `RowFile.deleted` of files that have some, by their names.
     """
 
     schema: Any
     constants: Mapping[str, tuple[Constant, ...]]
     columns_of: Callable[[Any, str], Collection[str]]
     defaults: Mapping[str, Any] = field(default_factory=dict)
+    deleted: Mapping[str, bytes] = field(default_factory=dict)
 
     def files_and_schemas(
         self, files: Sequence[File], schemas: Sequence[Any]
@@ -491,7 +494,8 @@ def open_tables(
         What says which columns files have; else they themselves and the names of their folders do.
     """
     if version is None:
-        files = with_path_columns(location, files, spec)
+        stored = set[str]().union(*(each.names for each in dict.fromkeys(schemas)))
+        files = with_path_columns(location, files, spec, stored)
     else:
         files, schemas = version.files_and_schemas(files, schemas)
     first = first_with_rows(location, files)
@@ -577,10 +581,21 @@ _DECIMAL = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
 _BOOLEANS = {"true": True, "false": False}
 
 
-def with_path_columns(location: Location, files: Sequence[File], spec: RowsSpec) -> list[File]:
+def with_path_columns(
+    location: Location, files: Sequence[File], spec: RowsSpec, stored: Collection[str]
+) -> list[File]:
     """Return files with the columns that folders such as ``year=2024`` above them make.
 
-    Folders below the location count; those that it lies in, if a column of that name is asked for.
+    Folders below the location count; those that it lies in, if a column of that name is asked for and no
+    file stores it.
+
+    Parameters
+    ----------
+    location : Location
+    files : sequence of RowFile
+    spec : RowsSpec
+    stored : collection of str
+        The columns that files store.
 
     Raises
     ------
@@ -588,7 +603,9 @@ def with_path_columns(location: Location, files: Sequence[File], spec: RowsSpec)
         A path has a name twice.
     """
     above = path_values(f"{location.url}/")
-    asked = {*(spec.features or ()), *spec.expected, spec.id_column, spec.weights}
+    asked = {*(spec.features or ()), *spec.expected, spec.id_column, spec.weights}.difference(
+        stored
+    )
     texts = []
     for file in files:
         below = path_values(file.name)

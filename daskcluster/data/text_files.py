@@ -372,7 +372,7 @@ def open_csv_files(location: Location, files: Sequence[StoredFile], spec: RowsSp
     ]
     place, sample = first_lines(layout, places, opened, "has a header and no rows")
     pa = import_pyarrow()
-    opened = with_path_columns(location, opened, spec)
+    opened = with_path_columns(location, opened, spec, form.columns)
     schema = sample.schema
     for i, name in enumerate(schema.names):
         if pa.types.is_string(schema.field(i).type) and _holds_numbers(sample.column(i)):

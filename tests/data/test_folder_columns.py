@@ -128,6 +128,8 @@ def test_paths_that_contradict_are_refused(tmp_path: Path) -> None:
     assert dc.open_dataset(tmp_path / "b", drop="year").n_rows == 4
     with pytest.raises(InvalidDataError, match=r"b/x.parquet' lacks column 'year'"):
         dc.open_dataset(tmp_path / "b")
+    part("x=5/x.parquet")
+    assert dc.open_dataset(tmp_path / "x=5", columns="x").to_numpy().tolist() == [[1], [2]]
     part("c/year=2024/year=2025/x.parquet")
     with pytest.raises(InvalidDataError, match="has year= twice"):
         dc.open_dataset(tmp_path / "c")

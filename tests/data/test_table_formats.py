@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import pickle
 import shutil
+import string
+import struct
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pandas as pd
 import pytest
 
 import daskcluster as dc
+from daskcluster.data import parquet, table_formats
 from daskcluster.data.convert import convert
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError, MissingExtraError
+from daskcluster.storage import process_local
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
 
 RNG = np.random.default_rng(8)
 TABLE = pa.table(
@@ -103,13 +112,7 @@ def test_parts_of_delta_tables_are_not_taken_for_folders_of_files(delta: str) ->
 def test_delta_tables_that_cannot_be_read_are_refused(
     delta: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import deltalake
 
-    deleted = pa.table({"filepath": ["x"], "selection_vector": [[True, False]]})
-    with monkeypatch.context() as patch:
-        patch.setattr(deltalake.DeltaTable, "deletion_vectors", lambda self: deleted)
-        with pytest.raises(InvalidDataError, match=r"rows of 1 files as deleted.*PURGE"):
-            dc.open_dataset(delta)
     with monkeypatch.context() as patch:
         patch.setitem(__import__("sys").modules, "deltalake", None)
         with pytest.raises(MissingExtraError, match=r"daskcluster\[delta\]"):
@@ -122,6 +125,52 @@ def test_delta_tables_that_cannot_be_read_are_refused(
         log.write_text("{")
     with pytest.raises(DatasetNotFoundError, match=r"Delta reads its own metadata"):
         dc.open_dataset(delta)
+
+
+def test_rows_that_a_delta_table_marks_as_deleted_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = pytest.importorskip("deltalake", reason="deltalake is not installed")
+    pyroaring = pytest.importorskip("pyroaring", reason="pyroaring is not installed")
+    url, rows, gone = str(tmp_path / "rows"), np.arange(5000.0), [0, 5, 999, 1000, 4999]
+    library.write_deltalake(url, pa.table({"x": rows}))
+    (file,) = Path(url).glob("*.parquet")
+    pq.write_table(pa.table({"x": rows}), file, row_group_size=1000)
+    # What Spark writes; deltalake reads it: a magic number and a bitmap, in base 85 of ZeroMQ.
+    raw = struct.pack("<I", 1681511377) + pyroaring.BitMap64(gone).serialize()
+    raw += bytes(-len(raw) % 4)
+    other = "!#$%&()*+-;<=>?@^_`{|}~", ".-:+=^!/*?&<>()[]{}@%$#"
+    ours, theirs = ("".join(letters) for letters in zip(*_letters(*other), strict=True))
+    text = base64.b85encode(raw).decode().translate(str.maketrans(ours, theirs))
+    vector = {"storageType": "i", "pathOrInlineDv": text, "sizeInBytes": len(raw), "cardinality": 5}
+    (log,) = Path(url, "_delta_log").glob("*.json")
+    actions = list(map(json.loads, log.read_text().splitlines()))
+    features = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors"]}
+    for action in actions:
+        if "add" in action:
+            action["add"] |= {"deletionVector": vector, "size": file.stat().st_size}
+        if "protocol" in action:
+            action["protocol"] = {"minReaderVersion": 3, "minWriterVersion": 7, **features}
+    log.write_text("\n".join(map(json.dumps, actions)))
+    left = np.delete(rows, gone)[:, None]
+    for large in (False, True):  # row groups as a whole, or streamed in parts
+        if large:
+            monkeypatch.setattr(parquet, "MOST_BYTES", 1000)
+            monkeypatch.setattr(parquet, "READ_BYTES", 500)
+            process_local._opened.clear()
+        dataset = pickle.loads(pickle.dumps(dc.open_dataset(url)))
+        assert np.array_equal(dataset.to_numpy(), left)
+        some = np.array([0, 3, 4, 997, 998, 4994])
+        assert np.array_equal(dataset.take(some), left[some])
+    monkeypatch.setattr(table_formats, "_MOST_DELETED", 4)
+    with pytest.raises(InvalidDataError, match=r"has 5 rows that are deleted but.*PURGE"):
+        dc.open_dataset(url)
+
+
+def _letters(ours: str, theirs: str) -> list[tuple[str, str]]:
+    lower, upper = string.ascii_lowercase, string.ascii_uppercase
+    digits = string.digits
+    return list(zip(digits + upper + lower + ours, digits + lower + upper + theirs, strict=True))
 
 
 # -- Iceberg -----------------------------------------------------------------------------------------
@@ -186,6 +235,33 @@ def test_columns_of_iceberg_tables_are_known_by_their_numbers(tmp_path: Path) ->
     assert dc.open_dataset(table, columns=["year", "z"], id_column="id").n_rows == 64
 
 
+def test_rows_that_an_iceberg_table_deletes_are_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyiceberg.table import DataScan
+
+    table = evolved(catalog(f"file://{tmp_path}"))
+    tasks = list(table.scan().plan_files())
+    path, size = tasks[0].file.file_path, tasks[0].file.record_count
+    content = {"file_path": [path, "file:///other", path], "pos": [size - 1, 0, 0]}
+    deletes = tmp_path / "n" / "rows" / "data" / "deletes.parquet"
+    pq.write_table(pa.table(content), deletes)
+    kind = SimpleNamespace(name="POSITION_DELETES")
+    file = mock.Mock(
+        file_path=f"file://{deletes}", file_format=tasks[0].file.file_format, content=kind
+    )
+    tasks[0].delete_files.add(file)  # pyiceberg itself writes no such files
+    monkeypatch.setattr(DataScan, "plan_files", lambda self: tasks)
+    stored = pq.read_table(path.removeprefix("file://"))["id"].to_pylist()
+    dataset: Any = dc.open_dataset(table, columns="year", id_column="id")
+    ids = dataset.ids(0, dataset.n_rows).to_pylist()
+    assert len(ids) == 62
+    assert not {stored[0], stored[-1]} & set(ids)
+    kind.name = "EQUALITY_DELETES"
+    with pytest.raises(InvalidDataError, match="deletes rows by their values; rewrite"):
+        dc.open_dataset(table, columns="year")
+
+
 def test_an_iceberg_table_in_a_bucket(s3: dict[str, Any]) -> None:
     endpoint = s3["client_kwargs"]["endpoint_url"]
     access = {"s3.access-key-id": s3["key"], "s3.secret-access-key": s3["secret"]}
@@ -231,8 +307,6 @@ def test_a_lance_dataset_that_was_written_anew_is_refused(lance: str) -> None:
     assert dataset.to_numpy().shape == (59, 1), "a later version changes nothing"
     shutil.rmtree(lance)
     library.write_dataset(TABLE, lance).delete("id = 'doc-9'")
-    from daskcluster.storage import process_local
-
     process_local._opened.clear()
     with pytest.raises(InvalidDataError, match="was replaced since the dataset was opened"):
         pickle.loads(sent).open().to_numpy()
