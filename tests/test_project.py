@@ -26,6 +26,7 @@ HEAVY = {"dask", "distributed", "sklearn", "numba", "zarr", "scipy", "matplotlib
 DISTRIBUTIONS = {
     "sklearn": "scikit-learn",
     "faiss": "faiss-cpu",
+    "lance": "pylance",
     "prometheus_client": "prometheus-client",
 }
 WITH_DISTRIBUTED = (
@@ -46,13 +47,16 @@ WITH_SEEDING = (
 EXTRAS_ONLY = {
     "adlfs",
     "anndata",
+    "deltalake",
     "faiss",
     "gcsfs",
     "h5py",
+    "lance",
     "matplotlib",
     "pandas",
     "prometheus_client",
     "pyarrow",
+    "pyiceberg",
     "rioxarray",
     "s3fs",
     "xarray",

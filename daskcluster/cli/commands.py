@@ -60,7 +60,7 @@ def convert(
 ) -> None:
     """Convert the rows of SOURCE to a Zarr array with suitable chunks, in bounded memory.
 
-    SOURCE is anything that fit takes: .npy, .npz, .parquet, .arrow, .feather, .ipc, .csv, .tsv,
+    SOURCE is anything that fit takes: .npy, .npz, .parquet, .arrow, .feather, .orc, .jsonl, .csv, .tsv,
     .h5 and .h5ad files, a folder or a pattern of them, or Zarr. Sparse rows (scipy's .npz, CSR in Zarr)
     stay sparse.
     """

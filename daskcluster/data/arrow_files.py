@@ -1,4 +1,4 @@
-"""Rows of Arrow IPC files (.arrow, .feather), read in place: record batches are the chunks."""
+"""Rows of Arrow IPC files (.arrow, .feather) and ORC files, read in place by batches and stripes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import struct
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+import numpy as np
+
 from daskcluster.data.dataset import RowDataset
+from daskcluster.data.partitions import READ_BYTES
 from daskcluster.data.row_files import (
     RowFile,
     explained,
@@ -17,7 +21,7 @@ from daskcluster.data.row_files import (
     replaced,
 )
 from daskcluster.data.spec import RowsSpec
-from daskcluster.data.tables import TableFormat, TableValues, open_tables
+from daskcluster.data.tables import TableFormat, open_tables
 from daskcluster.errors import InvalidDataError
 from daskcluster.extras import import_pyarrow
 from daskcluster.storage.files import StoredFile, open_file, read_range
@@ -151,12 +155,98 @@ def open_arrow_files(location: Location, files: Sequence[StoredFile], spec: Rows
     places = places_of(location, files)
     heads = map_files(lambda at: _head(places[at], files[at]), range(len(files)))
 
-    def batches(*names: str) -> Iterator[Any]:
-        for place in places:
-            with _opened(place, names) as (reader, is_stream, _):
-                every = range(0 if is_stream else reader.num_record_batches)
-                yield from reader if is_stream else map(reader.get_batch, every)
+    def batches(number: int, names: Sequence[str]) -> Iterator[Any]:
+        with _opened(places[number], names) as (reader, is_stream, _):
+            every = range(0 if is_stream else reader.num_record_batches)
+            yield from reader if is_stream else map(reader.get_batch, every)
+
+    schemas = [schema for schema, _ in heads]
+    return open_tables(location, [file for _, file in heads], spec, schemas, batches, ArrowFormat)
+
+
+# -- ORC ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class OrcFormat(TableFormat):
+    """The columns of ORC files that hold the rows; see `FilesRecipe`.
+
+    Attributes
+    ----------
+    most_rows : int
+        Rows of the largest stripe.
+    """
+
+    most_rows: int = 0
+    kind = "ORC"
+
+    @property
+    def reader_bytes(self) -> int:
+        """Bytes that a reader takes as well as the rows: measured 3.4 times those of a stripe of lists."""
+        return super().reader_bytes + 3 * self._stripe_bytes
+
+    @property
+    def _stripe_bytes(self) -> int:
+        return self.most_rows * self.n_features * np.dtype(self.dtype).itemsize
+
+    def reads_in_order(self, file: RowFile) -> bool:
+        """Return True for large stripes: one thread reads them, since each takes so much memory."""
+        return self._stripe_bytes > READ_BYTES
+
+    def tables(
+        self, place: Location, file: RowFile, first: int, last: int, names: Sequence[str]
+    ) -> Iterator[tuple[int, Any]]:
+        starts = file.edges.tolist()
+        with _opened_orc(place) as orc:
+            if orc.nstripes != len(file.blocks):
+                raise replaced(place)
+            for i, n_rows in enumerate(file.blocks):
+                if first < starts[i + 1] and starts[i] < last:
+                    batch = orc.read_stripe(i, columns=list(names))
+                    if batch.num_rows != n_rows:
+                        raise replaced(place)
+                    yield starts[i], import_pyarrow().Table.from_batches([batch])
+
+
+@contextmanager
+def _opened_orc(place: Location) -> Iterator[Any]:
+    from pyarrow import orc
+
+    with import_pyarrow().OSFile(place.url) if place.is_local else open_file(place) as source:
+        yield orc.ORCFile(source)
+
+
+def _orc_head(place: Location, file: StoredFile) -> tuple[Any, RowFile]:
+    with explained(place, "ORC"), _opened_orc(place) as orc:
+        first = orc.schema.names[:1]
+        stripes = (orc.read_stripe(i, columns=first) for i in range(orc.nstripes))
+        blocks = tuple(stripe.num_rows for stripe in stripes)
+        return orc.schema, RowFile(file.name, file.size, file.version, blocks)
+
+
+def open_orc_files(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -> RowDataset:
+    """Open ORC files; all must have the same columns.
+
+    Raises
+    ------
+    InvalidDataError, InvalidParameterError, MissingExtraError
+
+    Notes
+    -----
+    Cost: the first column is read, since pyarrow does not tell how many rows a stripe has, and columns of
+    integers are searched for nulls. The chosen columns of a stripe are read as a whole.
+    """
+    import_pyarrow()
+    places = places_of(location, files)
+    heads = map_files(lambda at: _orc_head(places[at], files[at]), range(len(files)))
+
+    def batches(number: int, names: Sequence[str]) -> Iterator[Any]:
+        with _opened_orc(places[number]) as orc:
+            yield from (orc.read_stripe(i, columns=list(names)) for i in range(orc.nstripes))
 
     schemas = [schema for schema, _ in heads]
     opened = [file for _, file in heads]
-    return open_tables(location, opened, spec, schemas, TableValues(batches), ArrowFormat)
+    layout = partial(
+        OrcFormat, most_rows=max(n_rows for file in opened for n_rows in (0, *file.blocks))
+    )
+    return open_tables(location, opened, spec, schemas, batches, layout)

@@ -12,6 +12,7 @@ from daskcluster.data.csr import csr_of
 from daskcluster.data.nodes import list_arrays
 from daskcluster.data.parquet import ParquetFormat, read_footer
 from daskcluster.data.row_files import FilesDataset
+from daskcluster.data.tables import TableFormat, schema_with
 from daskcluster.data.weighted import stored_attributes
 from daskcluster.data.zarr import PARTS, ZarrDataset, ZarrSparseDataset
 from daskcluster.storage.location import locate
@@ -33,8 +34,8 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         partition_rows, reach, in_memory``; of a Zarr array also ``source, format, array_shape,
         array_chunks, shards, codecs, bytes_stored`` (None where the store cannot be listed),
         ``shuffled`` (with which seed, or None if nothing is known of that); of files ``source, format,
-        files, bytes_stored``; of Parquet also ``columns`` with their types, ``feature_columns, id_column,
-        weights_column``; of named features
+        files, bytes_stored``; of files of tables also ``feature_columns, id_column, weights_column``, of
+        Parquet ``columns`` with their types; of named features
         in other sources ``feature_names``; of the cells of a grid ``grid_shape``; of CSR rows also
         ``stored_values``; of a saved coreset also ``coreset``, what it was drawn from.
 
@@ -82,20 +83,24 @@ def _files_facts(dataset: FilesDataset) -> dict[str, Any]:
         "files": len(dataset.files),
         "bytes_stored": sum(file.size for file in dataset.files),
     }
-    return facts | (_parquet_facts(dataset) if isinstance(dataset.form, ParquetFormat) else {})
+    if isinstance(dataset.form, ParquetFormat):
+        facts["columns"] = _parquet_columns(dataset)
+    if isinstance(dataset.form, TableFormat):
+        columns = dataset.form.columns
+        facts |= {
+            "feature_columns": list(columns.names),
+            "id_column": columns.id_column,
+            "weights_column": columns.weights,
+        }
+    return facts
 
 
-def _parquet_facts(dataset: FilesDataset) -> dict[str, Any]:
-    """Return the columns of Parquet files with their types, and which of them are read."""
-    file, columns = dataset.files[0], dataset.form.columns
+def _parquet_columns(dataset: FilesDataset) -> list[str]:
+    """Return the columns of Parquet files with their types."""
+    file = dataset.files[0]
     footer = read_footer(dataset.place_of(file), file.size, file.version)
-    schema = footer.schema.to_arrow_schema()
-    return {
-        "columns": [f"{field.name} ({field.type})" for field in schema],
-        "feature_columns": list(columns.names),
-        "id_column": columns.id_column,
-        "weights_column": columns.weights,
-    }
+    schema = schema_with(footer.schema.to_arrow_schema(), file)
+    return [f"{field.name} ({field.type})" for field in schema]
 
 
 def _sparse_facts(dataset: Any) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from zarr.abc.buffer import BufferPrototype
 from zarr.abc.buffer import NDBuffer as AnyNDBuffer
 from zarr.buffer.cpu import Buffer, NDBuffer
 
-from daskcluster.data.sources import IN_PLACE
+from daskcluster.data.sources import IN_PLACE, READ_IN_PLACE
 from daskcluster.errors import DaskClusterError, DatasetNotFoundError, InvalidDataError
 from daskcluster.sparse_rows import owned_rows
 from daskcluster.storage.files import file_names, file_size, is_data
@@ -119,7 +119,7 @@ def _no_metadata(location: Location) -> DatasetNotFoundError:
             )
         return DatasetNotFoundError(
             f"{location.url!r} is a file that is not read in place, as Zarr folders and files that end in "
-            f"{', '.join(IN_PLACE)} are. Unpack it, save its rows in one of these formats, or load it in "
+            f"{READ_IN_PLACE} are. Unpack it, save its rows in one of these formats, or load it in "
             "Python and pass the array."
         )
     if file_size(location, PARTIAL_MARK) >= 0:  # no error here may hide the one it is a hint for

@@ -27,7 +27,14 @@ from daskcluster.data.memory import open_array_like, open_sparse
 from daskcluster.data.nodes import is_csr, not_an_array, open_node, warn_of_missing_chunks
 from daskcluster.data.recipes import places_behind
 from daskcluster.data.row_files import find_row_files
-from daskcluster.data.sources import FILES, IN_PLACE, is_list_of_files, is_zarr, source_of
+from daskcluster.data.sources import (
+    FILES,
+    IN_PLACE,
+    READ_IN_PLACE,
+    is_list_of_files,
+    is_zarr,
+    source_of,
+)
 from daskcluster.data.spec import (
     AS_THEY_ARE,
     RowsSpec,
@@ -35,6 +42,7 @@ from daskcluster.data.spec import (
     names_of,
     refuse_duplicates,
 )
+from daskcluster.data.table_formats import opener_of
 from daskcluster.data.tables import open_arrow
 from daskcluster.data.weighted import (
     RowWeights,
@@ -187,8 +195,8 @@ def open_files(given: Location | Sequence[Location], spec: RowsSpec) -> RowDatas
     shown = location.url if not isinstance(given, Location) else given.url
     if not files:
         raise DatasetNotFoundError(
-            f"There is no {' or '.join(IN_PLACE)} file at {shown!r}; check the URL, or convert other files "
-            "with: daskcluster convert FILE OUTPUT.zarr"
+            f"There is no file at {shown!r} that is read in place: {READ_IN_PLACE}; check the URL, or "
+            "convert other files with: daskcluster convert FILE OUTPUT.zarr"
         )
     urls = [f"{location.url}/{file.name}".rstrip("/").lower() for file in files]
     kinds = {next((k for k in FILES if url.endswith(k.endings)), None) for url in urls}
@@ -206,13 +214,17 @@ def open_files(given: Location | Sequence[Location], spec: RowsSpec) -> RowDatas
 
 
 def open_folder(location: Location, spec: RowsSpec) -> RowDataset:
-    """Open what is at a URL: a Zarr array or group, else a folder of files."""
+    """Open what is at a URL: a Zarr array or group, a table of a version, else a folder of files."""
     try:
         dataset = open_url(location, spec)
     except DatasetNotFoundError:
-        if not _holds_files(location):
+        opens = opener_of(location)
+        if opens is None and not _holds_files(location):
             raise
-        return open_files(location, spec)
+        if opens is None:
+            return open_files(location, spec)
+        spec.refuse_all_but(("columns",), f"{location.url!r} is a table")
+        return opens(location, spec)
     spec.refuse_all_but(("array", "decode"), f"{location.url!r} holds arrays")
     return dataset
 

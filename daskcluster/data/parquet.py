@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import groupby, pairwise
 from typing import Any
 
@@ -22,7 +22,7 @@ from daskcluster.data.row_files import (
     replaced,
 )
 from daskcluster.data.spec import RowsSpec
-from daskcluster.data.tables import TableFormat, TableValues, open_tables
+from daskcluster.data.tables import TableFormat, TableValues, TableVersion, open_tables
 from daskcluster.extras import import_pyarrow
 from daskcluster.storage.files import StoredFile, open_file, read_range
 from daskcluster.storage.location import Location
@@ -79,9 +79,14 @@ def read_footer(place: Location, size: int, version: str) -> Any:
     return pq.read_metadata(_Window(tail, size - len(tail), size))
 
 
-def rows_of_groups(footer: Any) -> tuple[int, ...]:
-    """Return the number of rows of each row group."""
-    return tuple(footer.row_group(i).num_rows for i in range(footer.num_row_groups))
+def rows_of_groups(footer: Any, deleted: bytes = b"") -> tuple[int, ...]:
+    """Return the number of rows of each row group, without those that are deleted; see `RowFile`."""
+    rows = [footer.row_group(i).num_rows for i in range(footer.num_row_groups)]
+    if not deleted:
+        return tuple(rows)
+    edges = np.append(0, np.cumsum(rows, dtype=np.int64))
+    gone = np.diff(np.searchsorted(np.frombuffer(deleted, np.int64), edges))
+    return tuple((np.asarray(rows) - gone).tolist())
 
 
 def groups_of(file: RowFile, first: int, last: int) -> range:
@@ -118,10 +123,12 @@ def leaves_of(footer: Any, names: Sequence[str]) -> list[int]:
 class _FooterValues(TableValues):
     """Answers from the footers of all files."""
 
-    footers: Sequence[Any]
+    footers: Sequence[Any] = ()
 
     def hold_nulls(self, names: Sequence[str]) -> bool:
         """Return True unless the footers rule out nulls, by counting none or as no value is optional."""
+        if not self.null_constants.isdisjoint(names):
+            return True
         for footer in self.footers:
             for number in leaves_of(footer, names):
                 leaf = footer.schema.column(number)
@@ -191,7 +198,7 @@ class ParquetFormat(TableFormat):
         import pyarrow.parquet as pq
 
         groups, footer = groups_of(file, first, last), read_footer(place, file.size, file.version)
-        if rows_of_groups(footer) != file.blocks:
+        if rows_of_groups(footer, file.deleted) != file.blocks:
             raise replaced(place)
         source: Any = place.url
         if not place.is_local and self.streamed:
@@ -203,20 +210,38 @@ class ParquetFormat(TableFormat):
         # A list column decoded at once takes several times its memory, and more time.
         step = max(1, _BATCH_BYTES // max(1, self.row_bytes))
         start = int(file.edges[groups[0]])
+        at = sum(rows_of_groups(footer)[: groups[0]])
         with pq.ParquetFile(
             source, metadata=footer, pre_buffer=False, buffer_size=buffered
         ) as parquet:
             for batch in parquet.iter_batches(
                 step, row_groups=list(groups), columns=list(names), use_threads=False
             ):
-                yield start, import_pyarrow().Table.from_batches([batch])
-                start += batch.num_rows
+                left = _without_deleted(batch, at, file.deleted)
+                yield start, import_pyarrow().Table.from_batches([left])
+                start, at = start + left.num_rows, at + batch.num_rows
+
+
+def _without_deleted(batch: Any, at: int, deleted: bytes) -> Any:
+    """Return the rows of a batch that are left; `at` is the number of its first row in the file."""
+    gone = np.frombuffer(deleted, np.int64)
+    first, last = np.searchsorted(gone, (at, at + batch.num_rows))
+    if first == last:
+        return batch
+    left = np.ones(batch.num_rows, bool)
+    left[gone[first:last] - at] = False
+    return batch.filter(import_pyarrow().array(left))
 
 
 # -- opening -----------------------------------------------------------------------------------------
 
 
-def open_parquet(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -> RowDataset:
+def open_parquet(
+    location: Location,
+    files: Sequence[StoredFile],
+    spec: RowsSpec,
+    version: TableVersion | None = None,
+) -> RowDataset:
     """Open Parquet files; their footers are read, and all must have the same columns.
 
     Parameters
@@ -225,6 +250,8 @@ def open_parquet(location: Location, files: Sequence[StoredFile], spec: RowsSpec
     files : sequence of StoredFile
         Names relative to `location`.
     spec : RowsSpec
+    version : TableVersion, optional
+        The version of a table that the files make up.
 
     Raises
     ------
@@ -233,25 +260,27 @@ def open_parquet(location: Location, files: Sequence[StoredFile], spec: RowsSpec
     import_pyarrow()
     places = places_of(location, files)
     footers = map_files(lambda at: _footer(places[at], files[at]), range(len(files)))
+    deleted = {} if version is None else version.deleted
     opened = [
         RowFile(
             file.name,
             file.size,
             file.version,
-            rows_of_groups(footer),
+            rows_of_groups(footer, deleted.get(file.name, b"")),
+            deleted=deleted.get(file.name, b""),
         )
         for file, footer in zip(files, footers, strict=True)
     ]
 
-    def tables(name: str) -> Iterator[Any]:
-        for place in places:
-            source: Any = place.url if place.is_local else open_file(place)
-            parquet = import_pyarrow().parquet.ParquetFile(source, pre_buffer=False)
-            yield from parquet.iter_batches(64, columns=[name], use_threads=False)
+    def batches(number: int, names: Sequence[str]) -> Iterator[Any]:
+        place = places[number]
+        source: Any = place.url if place.is_local else open_file(place)
+        parquet = import_pyarrow().parquet.ParquetFile(source, pre_buffer=False)
+        yield from parquet.iter_batches(64, columns=names, use_threads=False)
 
     schemas = [footer.schema.to_arrow_schema() for footer in footers]
-    values = _FooterValues(tables, footers)
-    return open_tables(location, opened, spec, schemas, values, ParquetFormat)
+    values = partial(_FooterValues, footers=footers)
+    return open_tables(location, opened, spec, schemas, batches, ParquetFormat, values, version)
 
 
 def _footer(place: Location, file: StoredFile) -> Any:

@@ -9,10 +9,10 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import takewhile
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -43,6 +43,22 @@ _OPENERS = 16
 """Files whose heads are read at the same time."""
 
 
+class Constant(NamedTuple):
+    """A column that has one value in all rows of a file, which need not store it.
+
+    Attributes
+    ----------
+    name : str
+    kind : pyarrow.DataType
+    value : object
+        None for a null.
+    """
+
+    name: str
+    kind: Any
+    value: Any
+
+
 @dataclass(frozen=True)
 class RowFile:
     """A file of rows.
@@ -55,12 +71,18 @@ class RowFile:
     version : str
     blocks : tuple of int
         Rows of each block that is decoded as a whole, in order.
+    constants : tuple of Constant
+        Columns that are not read from the file.
+    deleted : bytes
+        The rows of the file that are left out, int64, in order; numbers of rows and blocks do without them.
     """
 
     name: str
     size: int
     version: str
     blocks: tuple[int, ...] = ()
+    constants: tuple[Constant, ...] = field(default=(), kw_only=True)
+    deleted: bytes = field(default=b"", kw_only=True)
 
     @cached_property
     def n_rows(self) -> int:
@@ -422,7 +444,8 @@ def find_row_files(
     """Return the files that a location, a pattern or a list stands for, in the order of their rows.
 
     Numbers in names count as numbers: ``part-2`` comes before ``part-10``. A list keeps its order. Of a
-    folder, files of other kinds and those whose names begin with ``_`` or ``.`` are left out.
+    folder, files of other kinds and those whose names begin with ``_`` or ``.`` are left out, except
+    below folders such as ``_part=3``, which make columns.
 
     Parameters
     ----------
@@ -444,6 +467,13 @@ def find_row_files(
     if not isinstance(given, Location):
         return _listed_files(given)
     location, files = match_files(given)
+    for file in files:
+        folder, mark, _ = f"/{file.name}".partition("/_delta_log/")
+        if mark:
+            raise InvalidDataError(
+                f"{location.child(folder).url!r} is a Delta table, of which some files may not be rows "
+                f"of its version; open it alone, and not as files of {given.url!r}."
+            )
     files = [file for file in files if _may_hold_rows(file.name, suffixes)]
     return location, sorted(files, key=lambda file: natural_order(file.name))
 
@@ -451,8 +481,10 @@ def find_row_files(
 def _may_hold_rows(name: str, suffixes: Sequence[str]) -> bool:
     if not name:  # the location itself
         return True
-    hidden = any(part.startswith(("_", ".")) for part in name.split("/"))
-    return not hidden and name.lower().endswith(tuple(suffixes))
+    hidden = (part for part in name.split("/") if part.startswith(("_", ".")))
+    return all(part.startswith("_") and "=" in part for part in hidden) and name.lower().endswith(
+        tuple(suffixes)
+    )
 
 
 def natural_order(name: str) -> list[Any]:

@@ -20,6 +20,7 @@ from daskcluster.data.checks import (
 )
 from daskcluster.deprecation import moved
 from daskcluster.sparse_rows import SparseRows
+from daskcluster.storage.files import COMPRESSED
 from daskcluster.storage.location import Location
 from daskcluster.typing import Dataset
 
@@ -89,6 +90,22 @@ def is_zarr(given: Any) -> bool:
     return type(given).__module__.partition(".")[0] == "zarr"
 
 
+def _is_lance(given: Any) -> bool:
+    if isinstance(given, Location):
+        return given.url.lower().endswith(".lance") and not _is_files(given)
+    return type(given).__module__.startswith("lance.") and hasattr(given, "get_fragments")
+
+
+def _is_iceberg(given: Any) -> bool:
+    if isinstance(given, Location):
+        return given.url.endswith(".metadata.json")
+    return type(given).__module__.startswith("pyiceberg.table") and hasattr(given, "scan")
+
+
+def _is_delta(given: Any) -> bool:
+    return type(given).__module__.startswith("deltalake.") and hasattr(given, "table_uri")
+
+
 EVERY = ("array", "columns", "decode")
 """Options of sources that hold arrays and tables, which refuse what does not suit these."""
 
@@ -111,6 +128,10 @@ class FileKind:
     options: tuple[str, ...] = ()
 
 
+def _with_compressed(*endings: str) -> tuple[str, ...]:
+    return tuple(ending + more for ending in endings for more in ("", *COMPRESSED))
+
+
 FILES = (
     FileKind((".npy",), "daskcluster.data.numpy_files:open_numpy"),
     FileKind((".npz",), "daskcluster.data.numpy_files:open_numpy", ("array",)),
@@ -118,8 +139,13 @@ FILES = (
         (".h5", ".hdf5", ".h5ad"), "daskcluster.data.hdf5_files:open_hdf5", ("array", "decode")
     ),
     FileKind(
-        (".csv", ".tsv", ".csv.gz", ".tsv.gz"),
+        _with_compressed(".csv", ".tsv"),
         "daskcluster.data.text_files:open_csv_files",
+        ("columns",),
+    ),
+    FileKind(
+        _with_compressed(".jsonl", ".ndjson"),
+        "daskcluster.data.json_lines:open_json_lines",
         ("columns",),
     ),
     FileKind((".parquet", ".pq"), "daskcluster.data.parquet:open_parquet", ("columns",)),
@@ -128,11 +154,20 @@ FILES = (
         "daskcluster.data.arrow_files:open_arrow_files",
         ("columns",),
     ),
+    FileKind((".orc",), "daskcluster.data.arrow_files:open_orc_files", ("columns",)),
 )
 IN_PLACE = tuple(ending for kind in FILES for ending in kind.endings)
 """Endings of files that are read in place, one or many."""
+READ_IN_PLACE = (
+    ", ".join(ending for ending in IN_PLACE if not ending.endswith(COMPRESSED))
+    + f" (and text with {', '.join(COMPRESSED)})"
+)
+"""What errors say of these endings."""
 
 SOURCES = [
+    Source("Lance", _is_lance, "daskcluster.data.table_formats:open_lance", ("columns",)),
+    Source("Iceberg", _is_iceberg, "daskcluster.data.table_formats:open_iceberg", ("columns",)),
+    Source("Delta", _is_delta, "daskcluster.data.table_formats:open_delta", ("columns",)),
     Source("file", _is_files, "daskcluster.data.open:open_files", EVERY),
     Source(
         "Zarr",

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from daskcluster.data.checks import check_dtype, check_shape, frame_dtype, is_fr
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.memory import ArrayDataset
 from daskcluster.data.row_files import (
+    Constant,
     RowFile,
     dataset_of,
     first_with_rows,
@@ -34,6 +36,8 @@ from daskcluster.data.weighted import array_weights
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.extras import import_pyarrow
 from daskcluster.storage.location import Location, locate
+
+File = TypeVar("File", bound=RowFile)
 
 
 @dataclass(frozen=True)
@@ -137,10 +141,13 @@ class TableValues:
     Attributes
     ----------
     tables : callable (*names) -> iterable of pyarrow.Table or RecordBatch
-        Reads columns from the start.
+        Reads columns from the start, without those that a file does not store.
+    null_constants : frozenset of str
+        Columns that are null in all rows of some file, which does not store them.
     """
 
     tables: Callable[..., Iterable[Any]]
+    null_constants: frozenset[str] = frozenset()
 
     def length_of_lists(self, name: str) -> int:
         """Return the length of the first list that is not null; 0 without one."""
@@ -153,16 +160,22 @@ class TableValues:
 
     def hold_nulls(self, names: Sequence[str]) -> bool:
         """Return True if columns may hold a null, a null list, or a null within a list."""
-        return any(
+        return not self.null_constants.isdisjoint(names) or any(
             array.null_count or (is_list(array.type) and _values(array).null_count)
             for table in self.tables(*names)
             for name in names
+            if name in table.schema.names
             for array in map(_storage, getattr(table.column(name), "chunks", [table.column(name)]))
         )
 
     def only_increase(self, name: str) -> bool:
         """Return True for integers of which each is larger than the one before, as row numbers are."""
-        return all(_only_increases(table.column(name)) for table in self.tables(name))
+        found = False
+        for table in self.tables(name):
+            if not _only_increases(table.column(name)):
+                return False
+            found = True
+        return found
 
 
 def _only_increases(column: Any) -> bool:
@@ -228,6 +241,14 @@ def storage_type(kind: Any) -> Any:
     if getattr(kind, "extension_name", "").startswith("pandas."):
         return kind
     return getattr(kind, "storage_type", kind)
+
+
+def id_type(kind: Any) -> Any:
+    """Return the type that ids of an Arrow type are read as: one for all layouts of texts."""
+    pa = import_pyarrow()
+    is_view = getattr(pa.types, "is_string_view", lambda kind: False)
+    kind = storage_type(kind)
+    return pa.string() if pa.types.is_large_string(kind) or is_view(kind) else kind
 
 
 def is_list(kind: Any) -> bool:
@@ -307,7 +328,11 @@ class TableFormat(ABC):
     """The columns of files that hold the rows; see `FilesRecipe`."""
 
     columns: RowColumns
-    reader_bytes = 80 << 20  # pyarrow, with what its allocator keeps: measured 75 MB
+
+    @property
+    def reader_bytes(self) -> int:
+        """Bytes that readers take as well as the rows: pyarrow, with what its allocator keeps (75 MB)."""
+        return 80 << 20
 
     @property
     def n_features(self) -> int:
@@ -342,10 +367,23 @@ class TableFormat(ABC):
         self, place: Location, file: Any, first: int, last: int, names: Sequence[str]
     ) -> Iterator[tuple[int, Any, slice]]:
         """Yield ``(start, table, span)``: the rows `span` of a table whose first row is `start`."""
-        for start, table in self.tables(place, file, first, last, names):
+        constants = [each for each in file.constants if each.name in names]
+        stored = [name for name in names if all(name != each.name for each in constants)]
+        for start, table in self._stored(place, file, first, last, stored):
             span = slice(max(first - start, 0), min(last - start, table.num_rows))
             if span.start < span.stop:
-                yield start, table, span
+                yield start, _with_constants(table, constants), span
+
+    def _stored(
+        self, place: Location, file: Any, first: int, last: int, names: Sequence[str]
+    ) -> Iterator[tuple[int, Any]]:
+        """Yield what `tables` does; without names, tables of a column that nobody reads."""
+        if names:
+            yield from self.tables(place, file, first, last, names)
+            return
+        pa = import_pyarrow()
+        for start in range(first, last, _CONSTANT_ROWS):
+            yield start, pa.table({"": pa.nulls(min(_CONSTANT_ROWS, last - start))})
 
     def decoded(self, place: Location, file: Any, first: int, last: int) -> Iterator[np.ndarray]:
         """Yield the rows of a file, block by block."""
@@ -369,7 +407,8 @@ class TableFormat(ABC):
         """Return the ids of rows, an Arrow chunked array."""
         assert self.id_column is not None
         parts = self._parts(place, file, first, last, (self.id_column,))
-        chunks = [table.column(self.id_column)[span].chunks for _, table, span in parts]
+        columns = [table.column(self.id_column)[span] for _, table, span in parts]
+        chunks = [column.cast(id_type(column.type)).chunks for column in columns]
         return import_pyarrow().chunked_array(list(chain.from_iterable(chunks)))
 
     def read_numbers(
@@ -382,15 +421,63 @@ class TableFormat(ABC):
         )
 
 
+@dataclass(frozen=True)
+class TableVersion:
+    """A version of a table whose metadata say which files it has and what these mean.
+
+    Attributes
+    ----------
+    schema : pyarrow.Schema
+        The columns of the table.
+    constants : mapping of str to tuple of Constant
+        Values of columns that a file need not store, by the names of all files.
+    columns_of : callable (pyarrow.Schema, str) -> collection of str
+        Which columns of the table a file of this schema and name stores.
+    defaults : mapping of str to object
+        Values of columns that a file neither stores nor has as constants; null if not given.
+    deleted : mapping of str to bytes
+        `RowFile.deleted` of files that have some, by their names.
+    """
+
+    schema: Any
+    constants: Mapping[str, tuple[Constant, ...]]
+    columns_of: Callable[[Any, str], Collection[str]]
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    deleted: Mapping[str, bytes] = field(default_factory=dict)
+
+    def files_and_schemas(
+        self, files: Sequence[File], schemas: Sequence[Any]
+    ) -> tuple[list[File], list[Any]]:
+        """Return files with all of their constants, and the columns of the table that each stores."""
+        kinds = {field.name: field.type for field in reversed(self.schema)}
+        opened, stored = [], []
+        for file, schema in zip(files, schemas, strict=True):
+            known = {each.name for each in self.constants[file.name]}
+            own = set(self.columns_of(schema, file.name)) - known
+            fields = [schema.field(name) for name in self.schema.names if name in own]
+            kinds |= {field.name: field.type for field in fields}
+            stored.append(import_pyarrow().schema(fields))
+        for file, schema in zip(files, stored, strict=True):
+            constants = self.constants[file.name]
+            others = set(kinds).difference(schema.names, (each.name for each in constants))
+            more = (Constant(name, kinds[name], self.defaults.get(name)) for name in sorted(others))
+            opened.append(replace(file, constants=(*constants, *more)))
+        return opened, stored
+
+
 def open_tables(
     location: Location,
     files: Sequence[RowFile],
     spec: RowsSpec,
     schemas: Sequence[Any],
-    values: TableValues,
+    batches: Callable[[int, Sequence[str]], Iterable[Any]],
     form: Callable[[RowColumns], Any],
+    values: Callable[..., TableValues] = TableValues,
+    version: TableVersion | None = None,
 ) -> RowDataset:
     """Open files of tables whose heads were read; all must have the same columns.
+
+    Numbers of several types are read as the type that holds them all.
 
     Parameters
     ----------
@@ -398,32 +485,251 @@ def open_tables(
     files : sequence of RowFile
     spec : RowsSpec
     schemas : sequence of pyarrow.Schema
-        Schemas of each file.
-    values : TableValues
+        What each file stores.
+    batches : callable (number, names) -> iterable of pyarrow.Table or RecordBatch
+        Reads columns that a file stores, from the start.
     form : callable (RowColumns) -> TableFormat
+    values : callable (tables, null_constants) -> TableValues
+    version : TableVersion, optional
+        What says which columns files have; else they themselves and the names of their folders do.
     """
+    if version is None:
+        stored = set[str]().union(*(each.names for each in dict.fromkeys(schemas)))
+        files = with_path_columns(location, files, spec, stored)
+    else:
+        files, schemas = version.files_and_schemas(files, schemas)
     first = first_with_rows(location, files)
     urls = [place.url for place in places_of(location, files)]
-    schema, is_null = schemas[first], import_pyarrow().types.is_null
-    for number, field in enumerate(schema):
-        if is_null(field.type):  # another file may have values
-            others = [each.field(field.name) for each in schemas if field.name in each.names]
-            found = next((other for other in others if not is_null(other.type)), field)
-            schema = schema.set(number, found)
-    chosen = choose_columns(schema, spec, repr(urls[first]), values)
+
+    def tables(*names: str) -> Iterator[Any]:
+        for number, (file, stored) in enumerate(zip(files, schemas, strict=True)):
+            own = set(stored.names).difference(each.name for each in file.constants)
+            if found := [name for name in names if name in own]:
+                yield from batches(number, found)
+
+    whole = [schema_with(schema, file) for file, schema in zip(files, schemas, strict=True)]
+    schema, is_null = _common_schema(whole, first), import_pyarrow().types.is_null
+    for name, kind in {each.name: each.kind for file in files for each in file.constants}.items():
+        if name not in schema.names:
+            schema = schema.append(import_pyarrow().field(name, kind))
+    if version is not None:
+        schema = import_pyarrow().schema([schema.field(name) for name in version.schema.names])
+    what = repr(urls[first] if version is None else location.url)
+    chosen = choose_columns(schema, spec, what, values(tables, null_constants(files)))
     names = [name for name in (*chosen.read, chosen.id_column) if name is not None]
     expected = {name: storage_type(schema.field(name).type) for name in names}
-    for found, url in zip(schemas, urls, strict=True):
+    for found, url in zip(whole, urls, strict=True):
         refuse_duplicates(found.names, RowsSpec(features=tuple(expected)), repr(url))
         for name, kind in expected.items():
             here = found.field(name).type if name in found.names else None
-            if here is None or (storage_type(here) != kind and not is_null(here)):
+            fits = here is not None and (is_null(here) or _common_type((kind, here)) == kind)
+            if name == chosen.id_column and here is not None:
+                fits = is_null(here) or id_type(here) == id_type(kind)
+            if not fits:
                 has = "lacks column" if here is None else f"has {here} in column"
                 raise InvalidDataError(
                     f"{url!r} {has} {name!r}, where {urls[first]!r} has {kind}; files of one dataset "
                     "need the same columns: write it again, or leave it out."
                 )
-    return dataset_of_tables(location, files, form(chosen))
+    layout = form(chosen)
+    check_constants(location, files, [set(each.names) for each in schemas], layout)
+    return dataset_of_tables(location, files, layout)
+
+
+def _common_schema(schemas: Sequence[Any], first: int) -> Any:
+    """Return one of some schemas, with the types that hold the numbers of a column in all of them."""
+    schema, distinct = schemas[first], list(dict.fromkeys(schemas))
+    for number, column in enumerate(schema):
+        kind, numbers = column.type, [each.get_field_index(column.name) for each in distinct]
+        for each, at in zip(distinct, numbers, strict=True):
+            if at >= 0 and (wider := _common_type((kind, each.field(at).type))) is not None:
+                kind = wider
+        if kind != column.type:
+            schema = schema.set(number, import_pyarrow().field(column.name, kind))
+    return schema
+
+
+def _common_type(kinds: Iterable[Any]) -> Any:
+    """Return the Arrow type that holds values of several types; None if they are not numbers alike."""
+    pa = import_pyarrow()
+    kinds = list(dict.fromkeys(map(storage_type, kinds)))
+    typed = [kind for kind in kinds if not pa.types.is_null(kind)]
+    if len(typed) < 2:
+        return next(iter(typed or kinds), None)
+    dtypes = [_number_dtype(kind) for kind in typed]
+    numbers = [dtype for dtype in dtypes if dtype is not None]
+    if len(numbers) < len(typed) or len(set(map(is_list, typed))) > 1:
+        return None
+    whole = all(dtype.kind in "biu" for dtype in numbers)
+    common = pa.from_numpy_dtype(np.result_type(*numbers) if whole else frame_dtype(numbers))
+    if not is_list(typed[0]):
+        return common
+    widths = {getattr(kind, "list_size", None) for kind in typed}
+    if len(widths - {None}) > 1:
+        return None
+    return pa.list_(common, *(widths if None not in widths else ()))
+
+
+# -- columns that files do not store -----------------------------------------------------------------
+
+
+_CONSTANT_ROWS = 1 << 16
+NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+"""What stands for a null in the name of a folder."""
+_WHOLE = r"[+-]?\d{1,18}"
+_DECIMAL = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
+_BOOLEANS = {"true": True, "false": False}
+
+
+def with_path_columns(
+    location: Location, files: Sequence[File], spec: RowsSpec, stored: Collection[str]
+) -> list[File]:
+    """Return files with the columns that folders such as ``year=2024`` above them make.
+
+    Folders below the location count; those that it lies in, if a column of that name is asked for and no
+    file stores it.
+
+    Parameters
+    ----------
+    location : Location
+    files : sequence of RowFile
+    spec : RowsSpec
+    stored : collection of str
+        The columns that files store.
+
+    Raises
+    ------
+    InvalidDataError
+        A path has a name twice.
+    """
+    above = path_values(f"{location.url}/")
+    asked = {*(spec.features or ()), *spec.expected, spec.id_column, spec.weights}.difference(
+        stored
+    )
+    texts = []
+    for file in files:
+        below = path_values(file.name)
+        others = {name: text for name, text in above.items() if name in asked - below.keys()}
+        texts.append({**others, **below})
+    found: dict[str, list[str | None]] = {}
+    for each in texts:
+        for name, text in each.items():
+            found.setdefault(name, []).append(text)
+    kinds = {name: _folder_type(found[name], name == spec.id_column) for name in found}
+    return [
+        replace(file, constants=tuple(_constant(name, *kinds[name], each[name]) for name in each))
+        for file, each in zip(files, texts, strict=True)
+    ]
+
+
+def path_values(path: str) -> dict[str, str | None]:
+    """Return the values in the names of the folders of a path; None for a null.
+
+    Raises
+    ------
+    InvalidDataError
+        A name is there twice.
+
+    Examples
+    --------
+    >>> path_values("year=2024/lang=__HIVE_DEFAULT_PARTITION__/part-0.parquet")
+    {'year': '2024', 'lang': None}
+    """
+    found: dict[str, str | None] = {}
+    for folder in path.split("/")[:-1]:
+        name, mark, text = (unquote(part) for part in folder.partition("="))
+        if not (name and mark):
+            continue
+        if name in found:
+            raise InvalidDataError(
+                f"The path {path!r} has {name}= twice, so the value of this column is not known; move the "
+                "file to a folder with one."
+            )
+        found[name] = None if text == NULL_FOLDER else text
+    return found
+
+
+def _folder_type(texts: Sequence[str | None], is_id: bool) -> tuple[Any, Callable[[str], Any]]:
+    """Return the type of a column in the names of folders, and what makes a value of a text."""
+    pa = import_pyarrow()
+    found = {text for text in texts if text is not None}
+    if not found:
+        return pa.null(), str
+    if all(re.fullmatch(_WHOLE, text) for text in found):
+        if not is_id or all(text == str(int(text)) for text in found):
+            return pa.int64(), int
+    elif not is_id and all(re.fullmatch(_DECIMAL, text) for text in found):
+        return pa.float64(), float
+    elif not is_id and all(text.lower() in _BOOLEANS for text in found):
+        return pa.bool_(), lambda text: _BOOLEANS[text.lower()]
+    return pa.string(), str
+
+
+def _constant(name: str, kind: Any, value_of: Callable[[str], Any], text: str | None) -> Constant:
+    return Constant(name, kind, None if text is None else value_of(text))
+
+
+def schema_with(schema: Any, file: RowFile) -> Any:
+    """Return the schema of what a file stores with its constants, which take the place of others."""
+    for name, kind, _ in file.constants:
+        at, field = schema.get_field_index(name), import_pyarrow().field(name, kind)
+        schema = schema.append(field) if at < 0 else schema.set(at, field)
+    return schema
+
+
+def null_constants(files: Sequence[RowFile]) -> frozenset[str]:
+    """Return the columns that are null in all rows of a file."""
+    return frozenset(name for file in files for name, _, value in file.constants if value is None)
+
+
+def _with_constants(table: Any, constants: Sequence[Constant]) -> Any:
+    pa = import_pyarrow()
+    for name, kind, value in constants:
+        values = pa.repeat(pa.scalar(value, kind), table.num_rows)
+        table = table.append_column(name, pa.chunked_array([values]))
+    return table
+
+
+def check_constants(
+    location: Location, files: Sequence[RowFile], stored: Sequence[Collection[str]], layout: Any
+) -> None:
+    """Refuse files without a column that is read, or with other values in it than their folders have.
+
+    Parameters
+    ----------
+    location : Location
+    files : sequence of RowFile
+    stored : sequence of collections of str
+        The columns that each file stores.
+    layout : TableFormat
+
+    Notes
+    -----
+    Cost: one pass over the columns that both files and folders have, of those that are read.
+    """
+    read = {*layout.columns.read, layout.id_column} - {None}
+    for place, file, names in zip(places_of(location, files), files, stored, strict=True):
+        if lacks := sorted(read.difference(names, (each.name for each in file.constants))):
+            raise InvalidDataError(
+                f"{place.url!r} lacks column {lacks[0]!r}, which other files have, in their folders "
+                f"({lacks[0]}=...); move it to such a folder, or leave it out."
+            )
+        for name, kind, value in file.constants:
+            if name not in names or name not in read:
+                continue
+            for start, table in layout.tables(place, file, 0, file.n_rows, (name,)):
+                values = table.column(name).to_pylist()
+                row = next((i for i, each in enumerate(values) if not _equal(each, value)), None)
+                if row is not None:
+                    raise InvalidDataError(
+                        f"Row {start + row} of {place.url!r} has {values[row]!r} in column {name!r}, where "
+                        f"its folder has {value!r} ({kind}); write the file again, or move it."
+                    )
+
+
+def _equal(stored: Any, value: Any) -> bool:
+    texts = isinstance(stored, str) != isinstance(value, str)  # an id, or a column of text
+    return bool(str(stored) == str(value) if texts else stored == value)
 
 
 def dataset_of_tables(location: Location, files: Sequence[RowFile], form: Any) -> RowDataset:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import re
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,15 +30,18 @@ from daskcluster.data.tables import (
     RowColumns,
     TableFormat,
     TableValues,
+    check_constants,
     choose_columns,
     dataset_of_tables,
+    schema_with,
+    with_path_columns,
 )
 from daskcluster.errors import InvalidDataError
 from daskcluster.extras import import_pyarrow
 from daskcluster.storage.files import StoredFile, open_compressed, read_range
 from daskcluster.storage.location import Location
 
-PLAIN = (".csv", ".tsv", ".txt")
+PLAIN = (".csv", ".tsv", ".txt", ".jsonl", ".ndjson")
 """Endings of files that are not compressed."""
 _BLOCK_BYTES = 4 << 20
 _SAMPLE_BYTES = 1 << 19
@@ -68,33 +72,46 @@ class TextFile(RowFile):
 
 
 @dataclass(frozen=True)
-class CsvFormat(TableFormat):
-    """The columns of text files that hold the rows; see `FilesRecipe`.
+class TextFormat(TableFormat):
+    """The columns of text files that hold the rows; see `FilesRecipe`."""
 
-    Attributes
-    ----------
-    form : TextForm
-    types : tuple of str
-        Arrow types of all columns; empty where they are yet to be found.
-    """
+    @abstractmethod
+    def parsed(
+        self,
+        content: bytes,
+        place: Location,
+        skipped: int,
+        names: Sequence[str] = (),
+        start: int = 0,
+    ) -> Any:
+        """Return columns of lines as a table; without `names`, all.
 
-    form: TextForm
-    types: tuple[str, ...] = ()
-    kind = "csv"
+        Parameters
+        ----------
+        content : bytes
+        place : Location
+            The file, for errors.
+        skipped : int
+            Lines before the first row.
+        names : sequence of str
+        start : int
+            The number of the first row in the file.
 
-    @property
-    def feature_names(self) -> tuple[str, ...] | None:
-        return self.columns.feature_names if self.form.names else None
+        Raises
+        ------
+        InvalidDataError
+            A text where a number is needed, or a row of another length.
+        """
+
+    @abstractmethod
+    def checked(
+        self, content: bytes, place: Location, file: TextFile, start: int
+    ) -> tuple[Any, bool]:
+        """Return some columns of lines that are read for the first time, and if all ids are integers."""
 
     def end_of_lines(self, content: bytes) -> int:
-        """Return where the last whole line ends; a line break within quotes does not end a line."""
-        if b'"' not in content:
-            return content.rfind(b"\n") + 1
-        values = np.frombuffer(content, np.uint8)
-        ends = np.flatnonzero(values == ord("\n")) + 1
-        quotes = np.flatnonzero(values == ord('"'))
-        outside = ends[np.searchsorted(quotes, ends) % 2 == 0]
-        return int(max(outside[-1:] if len(outside) else ends[-1:], default=0))
+        """Return where the last whole line ends."""
+        return content.rfind(b"\n") + 1
 
     def blocks(self, place: Location, n_bytes: int | None = None) -> Iterator[bytes]:
         """Yield whole lines of a file, about `n_bytes` at a time, or 4 MB."""
@@ -132,28 +149,104 @@ class CsvFormat(TableFormat):
 
     def counted(
         self, place: Location, file: TextFile, first: int, last: int
-    ) -> tuple[TextFile, bool]:
-        """Return a file with its blocks, and whether all ids are texts of integers."""
-        from pyarrow import compute
-
+    ) -> tuple[TextFile, bool, set[str]]:
+        """Return a file with its blocks, if all its ids are integers, and which columns have values."""
         rows: list[int] = []
-        name = self.id_column or self.columns.read[0]
-        offsets, integers = [0], self.id_column is not None
+        offsets, integers, filled = [0], True, set[str]()
         for content in self.blocks(place):
-            if content.count(b'"') % 2 and self._ends_in_quotes(content):
-                raise InvalidDataError(
-                    f"A quote in {place.url!r}, in row {sum(rows)} (from 0) or a later one, is not closed; "
-                    "close it, or write two for one that is part of a text."
-                )
-            table = self.parsed(content, place, 0 if rows else file.skipped, (name,), sum(rows))
+            table, are_integers = self.checked(content, place, file, sum(rows))
             rows.append(table.num_rows)
+            integers &= are_integers
+            columns = zip(table.column_names, table.columns, strict=True)
+            filled |= {name for name, column in columns if column.null_count < table.num_rows}
             offsets.append(offsets[-1] + len(content))
-            if integers:
-                fit = compute.match_substring_regex(table.column(name), _INTEGER)
-                integers = False not in fit.unique().to_pylist()
         is_plain = place.url.lower().endswith(PLAIN)
         cut = tuple(offsets) if is_plain else ()
-        return replace(file, blocks=tuple(rows), offsets=cut), integers
+        return replace(file, blocks=tuple(rows), offsets=cut), integers, filled
+
+
+def first_lines(
+    layout: TextFormat, places: Sequence[Location], files: Sequence[TextFile], without: str
+) -> tuple[Location, Any]:
+    """Return the first file that has rows, and its first lines as a table.
+
+    Parameters
+    ----------
+    layout : TextFormat
+    places : sequence of Location
+    files : sequence of TextFile
+    without : str
+        What an error says of the first file if none has rows.
+    """
+    for place, file in zip(places, files, strict=True):
+        sample = read_part(layout.sample, place, file, 0, 0)
+        if sample.num_rows:
+            return place, sample
+    raise without_rows(places[0], without)
+
+
+def counted_files(
+    location: Location, files: Sequence[TextFile], layout: TextFormat
+) -> tuple[list[TextFile], bool, list[set[str]]]:
+    """Return files with their blocks, if all ids are integers, and which columns have values in each."""
+    places = places_of(location, files)
+    counted = map_files(
+        lambda at: read_part(layout.counted, places[at], files[at], 0, 0), range(len(files))
+    )
+    found = [file for file, *_ in counted]
+    return found, all(each for _, each, _ in counted), [filled for *_, filled in counted]
+
+
+# -- csv and tsv -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class CsvFormat(TextFormat):
+    """The columns of csv files that hold the rows; see `FilesRecipe`.
+
+    Attributes
+    ----------
+    form : TextForm
+    types : tuple of str
+        Arrow types of all columns; empty where they are yet to be found.
+    """
+
+    form: TextForm
+    types: tuple[str, ...] = ()
+    kind = "csv"
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        return self.columns.feature_names if self.form.names else None
+
+    def end_of_lines(self, content: bytes) -> int:
+        """Return where the last whole line ends; a line break within quotes does not end a line."""
+        if b'"' not in content:
+            return super().end_of_lines(content)
+        values = np.frombuffer(content, np.uint8)
+        ends = np.flatnonzero(values == ord("\n")) + 1
+        quotes = np.flatnonzero(values == ord('"'))
+        outside = ends[np.searchsorted(quotes, ends) % 2 == 0]
+        return int(max(outside[-1:] if len(outside) else ends[-1:], default=0))
+
+    def checked(
+        self, content: bytes, place: Location, file: TextFile, start: int
+    ) -> tuple[Any, bool]:
+        from pyarrow import compute
+
+        if content.count(b'"') % 2 and self._ends_in_quotes(content):
+            raise InvalidDataError(
+                f"A quote in {place.url!r}, in row {start} (from 0) or a later one, is not closed; "
+                "close it, or write two for one that is part of a text."
+            )
+        fixed = {each.name for each in file.constants}
+        names = (self.id_column, *self.columns.read, self.form.columns[0])
+        name = next(each for each in names if each is not None and each not in fixed)
+        table = self.parsed(content, place, 0 if start else file.skipped, (name,), start)
+        if name != self.id_column:
+            return table, False
+        fit = compute.match_substring_regex(table.column(name), _INTEGER)
+        return table, False not in fit.unique().to_pylist()
 
     def _ends_in_quotes(self, content: bytes) -> bool:
         lines = content.decode(errors="replace").splitlines(keepends=True)
@@ -171,24 +264,6 @@ class CsvFormat(TableFormat):
         names: Sequence[str] = (),
         start: int = 0,
     ) -> Any:
-        """Return columns of lines as a table; without `names`, all.
-
-        Parameters
-        ----------
-        content : bytes
-        place : Location
-            The file, for errors.
-        skipped : int
-            Lines before the first row.
-        names : sequence of str
-        start : int
-            The number of the first row in the file.
-
-        Raises
-        ------
-        InvalidDataError
-            A text where a number is needed, or a row of another length.
-        """
         pa = import_pyarrow()
         types = dict(zip(self.form.columns, map(pa.type_for_alias, self.types), strict=False))
         texts: list[str] = []  # slow to read, but with booleans among numbers, and rows to name
@@ -248,15 +323,20 @@ def _numbers_of(column: Any, name: str, place: Location, start: int) -> Any:
     numbers = list(map(number_of, texts))
     if None in numbers:
         row = numbers.index(None)
-        remedy = "Correct the value"
-        if "," in texts[row] and is_nearly_number(texts[row]):
-            remedy = "Write decimals with a point, and thousands without commas"
-        raise InvalidDataError(
-            f"Column {name!r} of {place.url!r} has {texts[row]!r} in row {start + row} (from 0), which is "
-            f"no number. {remedy}, leave it empty if it is missing, or leave the column out with "
-            f"drop={name!r} (--drop {name})."
-        )
+        raise no_number(place, start + row, name, texts[row])
     return import_pyarrow().array(numbers, from_pandas=True)
+
+
+def no_number(place: Location, row: int, column: str, text: str) -> InvalidDataError:
+    """Return the error for a text in a column of numbers; rows count from 0."""
+    remedy = "Correct the value"
+    if "," in text and is_nearly_number(text):
+        remedy = "Write decimals with a point, and thousands without commas"
+    return InvalidDataError(
+        f"Column {column!r} of {place.url!r} has {text!r} in row {row} (from 0), which is no number. "
+        f"{remedy}, leave it empty if it is missing, or leave the column out with drop={column!r} "
+        f"(--drop {column})."
+    )
 
 
 def open_csv_files(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -> RowDataset:
@@ -290,34 +370,31 @@ def open_csv_files(location: Location, files: Sequence[StoredFile], spec: RowsSp
         TextFile(file.name, file.size, file.version, skipped=form.skipped)
         for file, form in zip(files, forms, strict=True)
     ]
-    samples = (
-        (place, read_part(layout.sample, place, file, 0, 0))
-        for place, file in zip(places, opened, strict=True)
-    )
-    place, sample = next((each for each in samples if each[1].num_rows), (places[0], None))
-    if sample is None:
-        raise without_rows(place, "has a header and no rows")
+    place, sample = first_lines(layout, places, opened, "has a header and no rows")
     pa = import_pyarrow()
+    opened = with_path_columns(location, opened, spec, form.columns)
     schema = sample.schema
     for i, name in enumerate(schema.names):
         if pa.types.is_string(schema.field(i).type) and _holds_numbers(sample.column(i)):
             schema = schema.set(i, pa.field(name, pa.float64()))
-    chosen = choose_columns(schema, spec, repr(place.url), TableValues(lambda *names: [sample]))
-    for name in chosen.read:
+    for file in opened:
+        schema = schema_with(schema, file)
+    values = TableValues(lambda *names: [sample] if set(names) <= set(form.columns) else [])
+    chosen = choose_columns(schema, spec, repr(place.url), values)
+    for name in set(chosen.read).intersection(form.columns):
         if pa.types.is_string(sample.schema.field(name).type):
             _numbers_of(sample.column(name), name, place, 0)
     types = tuple(
         "string" if name not in chosen.read else "bool" if pa.types.is_boolean(kind) else "double"
-        for name, kind in zip(form.columns, schema.types, strict=True)
+        for name, kind in zip(form.columns, schema.types, strict=False)
     )
     layout = replace(layout, columns=replace(chosen, dtype="<f8"), types=types)
-    counted = map_files(
-        lambda at: read_part(layout.counted, places[at], opened[at], 0, 0), range(len(files))
-    )
-    if all(integers for _, integers in counted):
+    opened, are_integers, _ = counted_files(location, opened, layout)
+    if are_integers:
         at = form.columns.index(chosen.id_column or "")
         layout = replace(layout, types=(*types[:at], "int64", *types[at + 1 :]))
-    return dataset_of_tables(location, [file for file, _ in counted], layout)
+    check_constants(location, opened, [form.columns] * len(opened), layout)
+    return dataset_of_tables(location, opened, layout)
 
 
 def _holds_numbers(column: Any) -> bool:

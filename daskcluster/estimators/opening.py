@@ -220,10 +220,12 @@ def open_dataset(
         ``gs://``, ``abfs://``), also one that holds CSR rows in AnnData's layout (encoding-type
         ``csr_matrix``), or a saved coreset, which brings its weights; a zarr.Array or such a zarr.Group; a
         GeoTIFF (``.tif``), of which cells with data are rows and bands features, see `open_grid`.
-        A ``.npy``, ``.npz``, ``.parquet``, ``.arrow``, ``.feather``, ``.csv``, ``.tsv``, ``.h5ad``
-        or ``.h5`` file, or many of one kind as one dataset: a folder, a pattern such as
-        ``s3://bucket/emb/*.parquet``, or a list of files; numbers in names count as numbers, so that
-        ``part-2`` comes before ``part-10``. A numpy array or memmap, a list of rows, a pandas DataFrame, an
+        A ``.npy``, ``.npz``, ``.parquet``, ``.arrow``, ``.feather``, ``.orc``, ``.csv``, ``.tsv``,
+        ``.jsonl``, ``.h5ad`` or ``.h5`` file, text also as ``.gz``, ``.bz2``, ``.xz`` or ``.zst``, or many
+        of one kind as one dataset: a folder, a pattern such as ``s3://bucket/emb/*.parquet``, or a list of
+        files; numbers in names count as numbers, so that ``part-2`` comes before ``part-10``, and folders
+        such as ``year=2024`` are columns of tables. A Delta, Iceberg or Lance table, by its URL or as an
+        object of its library. A numpy array or memmap, a list of rows, a pandas DataFrame, an
         Arrow table or what gives one (polars, DuckDB, Hugging Face datasets), a dask array or DataFrame, a
         scipy sparse matrix, an AnnData, or a dataset. Shape (n, d); float16, bfloat16, float32, float64,
         any integers, bool.
@@ -240,8 +242,8 @@ def open_dataset(
         Accept shape (..., d), e.g. a raster (y, x, bands): all axes before the last become rows, in
         C order.
     columns : str or sequence of str, optional
-        For a table (Parquet, Arrow, a data frame): the columns of features, either numbers or lists of
-        numbers of one length. Default: the one list column of numbers if there is one, else all columns.
+        For a table (Parquet, Arrow, a data frame, ...): the columns of features, either numbers or lists
+        of numbers of one length. Default: the one list column of numbers if there is one, else all columns.
     drop : str or sequence of str, optional
         Columns of a table that are no features.
     id_column : str, optional

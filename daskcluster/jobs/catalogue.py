@@ -57,9 +57,9 @@ for _spec in (
         name="fit",
         function="daskcluster.jobs.fitting:fit",
         help="Cluster the rows of SOURCE and save the model.\n\n"
-        "SOURCE is the path or URL of a Zarr array, of .npy, .npz, .parquet, .arrow, .feather, .ipc, "
-        ".csv, .tsv, .h5, .h5ad (AnnData) or "
-        ".tif (GeoTIFF) files, or a folder or a pattern of such files.",
+        "SOURCE is the path or URL of a Zarr array, of .npy, .npz, .parquet, .arrow, .feather, .orc, "
+        ".csv, .tsv, .jsonl, .h5, .h5ad (AnnData) or .tif (GeoTIFF) files, of a folder or a pattern of "
+        "such files, or of a Delta, Iceberg or Lance table.",
         algorithms=catalogue.ALGORITHMS,
         parameters=_under("Output", Parameter("distances", bool, False, _OF_LABELS)),
         outputs=(

@@ -29,6 +29,7 @@ from daskcluster.errors import (
     ModelNotFoundError,
     OutputExistsError,
 )
+from daskcluster.extras import import_pyarrow
 from daskcluster.host import format_bytes
 from daskcluster.storage.location import Location, explain, locate
 from daskcluster.storage.retry import retry, while_others_write
@@ -37,6 +38,8 @@ from daskcluster.storage.zarr_stores import METADATA, PARTIAL_MARK
 _ATTRIBUTES = (".zattrs", ".zmetadata")
 _TIMES = ("mtime", "LastModified", "last_modified", "modified", "updated", "created")
 _MARKS = "*?["
+COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
+"""Endings of compressed files that `open_compressed` reads."""
 _REQUESTS = 16
 """Requests of one caller at the same time."""
 _VERSIONS = ("ETag", "etag", "md5", "content_md5", "Last-Modified")
@@ -236,9 +239,15 @@ def read_range(place: Location, start: int, stop: int) -> bytes:
 
 
 def open_compressed(place: Location, *, text: bool = False) -> Any:
-    """Open a file that may be compressed, by its ending, as bytes or UTF-8 text; see `open_file`."""
+    """Open a file that may be compressed, by its ending, as bytes or UTF-8 text; see `open_file`.
+
+    `COMPRESSED` has the endings.
+    """
     import fsspec
 
+    if place.url.lower().endswith(".zst"):  # Python's own libraries decompress the others
+        stream = import_pyarrow().CompressedInputStream(open_file(place), "zstd")
+        return io.TextIOWrapper(io.BufferedReader(stream), "utf-8-sig") if text else stream
     form = {"mode": "rt", "encoding": "utf-8-sig"} if text else {"mode": "rb"}
     return fsspec.open(place.url, compression="infer", **form, **place.storage_options()).open()
 

@@ -13,6 +13,7 @@ import daskcluster as dc
 from daskcluster.errors import InvalidDataError
 
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+orc = pytest.importorskip("pyarrow.orc", reason="pyarrow has no ORC here")
 
 ROWS = np.random.default_rng(4).normal(size=(900, 5)).astype(np.float32)
 IDS = [f"doc-{i}" for i in range(900)]
@@ -111,3 +112,22 @@ def test_a_stream_that_is_cut_between_two_reads(tmp_path: Path) -> None:
     write(tmp_path / "a.arrow", table(0, 100), stream=True)
     with pytest.raises(InvalidDataError, match=r"replaced|cannot be read"):
         dataset.read((200, 900))
+
+
+def test_stripes_of_orc_are_chunks(tmp_path: Path) -> None:
+    rows = pa.table({"id": [f"doc-{i}" for i in range(60_000)], "x": np.arange(60_000.0)})
+    rows = rows.append_column("y", pa.array([None, *range(1, 60_000)], pa.int32()))
+    orc.write_table(rows, tmp_path / "a.orc", stripe_size=1 << 16, batch_size=1000)
+    orc.write_table(rows.slice(0, 10), tmp_path / "b.orc")
+    dataset: Any = dc.open_dataset(tmp_path, id_column="id")
+    assert len(dataset.chunk_sizes) > 2
+    expected = np.stack([np.arange(60_000.0), np.r_[np.nan, 1:60_000]], axis=1)
+    np.testing.assert_array_equal(dataset.to_numpy(), np.vstack([expected, expected[:10]]))
+    np.testing.assert_array_equal(dataset.take(np.array([59_999, 3])), expected[[59_999, 3]])
+    assert dataset.ids(59_999, 60_001).to_pylist() == ["doc-59999", "doc-0"]
+    orc.write_table(rows.slice(0, 9), tmp_path / "b.orc")
+    with pytest.raises(InvalidDataError, match=r"b.orc' was replaced"):
+        dataset.to_numpy()
+    (tmp_path / "b.orc").write_bytes(b"ORC")
+    with pytest.raises(InvalidDataError, match=r"b.orc' is no readable ORC file"):
+        dc.open_dataset(tmp_path)

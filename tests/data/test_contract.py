@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 import zarr
 from click.testing import CliRunner
+from pyarrow import orc
 from scipy import sparse
 
 import daskcluster as dc
@@ -69,6 +70,54 @@ def parquet(table: pa.Table, path: Path, **more: Any) -> str:
 def ipc(table: pa.Table, path: Path, opens: Any = pa.ipc.new_file) -> str:
     with opens(path, table.schema) as writer:
         writer.write_table(table, max_chunksize=50)
+    return str(path)
+
+
+def json_lines(table: pd.DataFrame, path: Path) -> str:
+    table.to_json(path, orient="records", lines=True, double_precision=15)
+    return str(path)
+
+
+def zstd(path: str) -> str:
+    with pa.output_stream(f"{path}.zst", compression="zstd") as out:
+        out.write(Path(path).read_bytes())
+    Path(path).unlink()
+    return f"{path}.zst"
+
+
+def hive(table: pd.DataFrame, folder: Path) -> str:
+    """Write a table of which the names of folders have column c."""
+    for number in range(max(1, len(table))):
+        part = arrow(table.iloc[number : number + 1])
+        value = part["c"][0].as_py() if len(table) else 1.0
+        name = "__HIVE_DEFAULT_PARTITION__" if value is None else value
+        path = folder / str(number) / f"c={name}" / "x.parquet"
+        path.parent.mkdir(parents=True)
+        pq.write_table(part.drop_columns("c"), path)
+    return str(folder)
+
+
+def delta(table: pa.Table, path: Path) -> str:
+    library = pytest.importorskip("deltalake", reason="deltalake is not installed")
+    library.write_deltalake(str(path), table)
+    return str(path)
+
+
+def iceberg(table: pa.Table, folder: Path) -> str:
+    pytest.importorskip("pyiceberg", reason="pyiceberg is not installed")
+    pytest.importorskip("sqlalchemy", reason="sqlalchemy is not installed")
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    catalog = SqlCatalog("c", uri="sqlite:///:memory:", warehouse=f"file://{folder}")
+    catalog.create_namespace("n")
+    found = catalog.create_table("n.rows", table.schema)
+    found.append(table)
+    return found.metadata_location
+
+
+def lance(table: pa.Table, path: Path) -> str:
+    library = pytest.importorskip("lance", reason="pylance is not installed")
+    library.write_dataset(table, str(path), max_rows_per_file=50)
     return str(path)
 
 
@@ -145,9 +194,20 @@ FRAMES: dict[str, Callable[[Path, pd.DataFrame], Any]] = {
     "csv": lambda folder, table: text(table, folder / "x.csv"),
     "csv with NA": lambda folder, table: text(table, folder / "x.csv", na_rep="NA"),
     "csv, compressed": lambda folder, table: text(table, folder / "x.csv.gz"),
+    "csv of bzip2": lambda folder, table: text(table, folder / "x.csv.bz2"),
+    "csv of zstd": lambda folder, table: zstd(text(table, folder / "x.csv")),
     "tsv": lambda folder, table: text(table, folder / "x.tsv", sep="\t"),
     "Arrow file": lambda folder, table: ipc(arrow(table), folder / "x.arrow"),
     "Arrow stream": lambda folder, table: ipc(arrow(table), folder / "x.arrow", pa.ipc.new_stream),
+    "ORC": lambda folder, table: saved(
+        lambda path: orc.write_table(arrow(table), path), folder / "x.orc"
+    ),
+    "JSON lines": lambda folder, table: json_lines(table, folder / "x.jsonl"),
+    "JSON lines, compressed": lambda folder, table: json_lines(table, folder / "x.ndjson.gz"),
+    "folders": lambda folder, table: hive(table, folder / "rows"),
+    "Delta": lambda folder, table: delta(arrow(table), folder / "rows"),
+    "Iceberg": lambda folder, table: iceberg(arrow(table), folder),
+    "Lance": lambda folder, table: lance(arrow(table), folder / "x.lance"),
     "Feather": lambda folder, table: saved(
         lambda path: table.to_feather(path), folder / "x.feather"
     ),
@@ -162,10 +222,24 @@ NAMED: dict[str, Make] = {
 LISTS: dict[str, Make] = {
     "Arrow lists": lambda folder, rows: lists(rows),
     "Parquet lists": lambda folder, rows: parquet(lists(rows), folder / "x.parquet"),
+    "JSON lines of lists": lambda folder, rows: json_lines(
+        lists(rows).to_pandas(), folder / "x.jsonl"
+    ),
     "Arrow file of lists": lambda folder, rows: ipc(lists(rows), folder / "x.arrow"),
 }
 ALL = [*ARRAYS, *FRAMES, *NAMED, *LISTS]
-TEXT = [kind for kind in FRAMES if "sv" in kind]
+STORED = [
+    "Parquet files",
+    "Arrow file",
+    "ORC",
+    "JSON lines",
+    "csv",
+    "csv of zstd",
+    "folders",
+    "Delta",
+    "Lance",
+]
+TEXT = [kind for kind in FRAMES if "sv" in kind or "JSON" in kind]
 
 
 @pytest.fixture(autouse=True)
@@ -222,6 +296,23 @@ def test_nan_null_and_masked_are_missing(kind: str, tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.asarray(partial.labels_), ROWS[:, 0] > 10)
     record = jobs.fit(source, n_clusters=2, model=str(tmp_path / "model"), missing="drop")
     assert record.n_rows == COMPLETE.sum()
+
+
+@pytest.mark.parametrize("kind", STORED)
+def test_tables_in_a_bucket_are_like_those_on_disk(
+    kind: str, tmp_path: Path, s3: dict[str, Any]
+) -> None:
+    import s3fs
+
+    source = FRAMES[kind](tmp_path, frame(GAPPY).assign(id=np.arange(120)))
+    name = f"rows/{kind.replace(' ', '-')}/{Path(source).name}"
+    s3fs.S3FileSystem(**s3).put(source, name, recursive=True)
+    dataset: Any = dc.open_dataset(f"s3://{name}", storage_options=s3, id_column="id")
+    np.testing.assert_allclose(dataset.to_numpy(), GAPPY, rtol=1e-6)
+    assert np.array_equal(np.asarray(dataset.ids(30, 120)), np.arange(30, 120))
+    if (guard := dataset.change_guard()) is not None:
+        guard.check()
+    assert b"planted" not in pickle.dumps(dataset.recipe())
 
 
 @pytest.mark.parametrize("kind", FRAMES)
@@ -319,7 +410,7 @@ def test_booleans_and_integers_keep_their_values(kind: str, tmp_path: Path) -> N
 def test_a_value_that_cannot_be_read_is_named(kind: str, tmp_path: Path) -> None:
     table = frame(ROWS).astype(object)
     table.loc[7, "b"] = "oops"
-    with pytest.raises(InvalidDataError, match=r"x\..sv") as info:
+    with pytest.raises(InvalidDataError, match=r"x\.(.sv|jsonl|ndjson)") as info:
         dc.open_dataset(FRAMES[kind](tmp_path, table)).to_numpy()
     for part in ("row 7", "'b'", "oops"):
         assert part in str(info.value), info.value

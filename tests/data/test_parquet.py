@@ -219,9 +219,9 @@ def test_rows_of_other_lengths_and_files_that_differ(tmp_path: Path) -> None:
     with pytest.raises(InvalidDataError, match=r"list of 3 numbers in row 1 of .*first row has 2"):
         open_dataset(tmp_path / "r.parquet").to_numpy()
     folder = write_parts(tmp_path / "emb", ROWS, 2)
-    pq.write_table(pa.table({"emb": lists(ROWS.astype("f4"))}), folder / "part-3.parquet")
+    pq.write_table(pa.table({"emb": ROWS[:, 0]}), folder / "part-3.parquet")
     with pytest.raises(
-        InvalidDataError, match=r"part-3.parquet' has list<.*float.*part-0.parquet' has"
+        InvalidDataError, match=r"part-3.parquet' has double .*part-0.parquet' has \w*list<"
     ):
         open_dataset(folder)
     pq.write_table(pa.table({"vec": lists(ROWS)}), folder / "part-3.parquet")

@@ -26,7 +26,7 @@ ALL = [*REQUIRED, *(each for lines in EXTRAS.values() for each in lines)]
 # What an import is called and what is installed, where the two differ.
 DISTRIBUTIONS = {
     "sklearn": "scikit-learn", "sklearnex": "scikit-learn-intelex", "faiss": "faiss-cpu",
-    "dask_ml": "dask-ml", "PIL": "pillow", "yaml": "pyyaml",
+    "lance": "pylance", "dask_ml": "dask-ml", "PIL": "pillow", "yaml": "pyyaml",
 }  # fmt: skip
 # Come with what we declare, and are only used together with it.
 BROUGHT_ALONG = {"jupyter_client", "msgpack", "packaging"}
