@@ -210,7 +210,7 @@ class ParquetFormat(TableFormat):
         # A list column decoded at once takes several times its memory, and more time.
         step = max(1, _BATCH_BYTES // max(1, self.row_bytes))
         start = int(file.edges[groups[0]])
-        at = sum(rows_of_groups(footer)[: groups[0]])
+        at = sum(rows_of_groups(footer)[: groups[0]]) if file.deleted else start
         with pq.ParquetFile(
             source, metadata=footer, pre_buffer=False, buffer_size=buffered
         ) as parquet:

@@ -494,7 +494,7 @@ def open_tables(
         What says which columns files have; else they themselves and the names of their folders do.
     """
     if version is None:
-        stored = set[str]().union(*(each.names for each in dict.fromkeys(schemas)))
+        stored = set[str]().union(*(schemas[number].names for number in _distinct(schemas)))
         files = with_path_columns(location, files, spec, stored)
     else:
         files, schemas = version.files_and_schemas(files, schemas)
@@ -518,7 +518,7 @@ def open_tables(
     chosen = choose_columns(schema, spec, what, values(tables, null_constants(files)))
     names = [name for name in (*chosen.read, chosen.id_column) if name is not None]
     expected = {name: storage_type(schema.field(name).type) for name in names}
-    for found, url in zip(whole, urls, strict=True):
+    for found, url in ((whole[number], urls[number]) for number in _distinct(whole)):
         refuse_duplicates(found.names, RowsSpec(features=tuple(expected)), repr(url))
         for name, kind in expected.items():
             here = found.field(name).type if name in found.names else None
@@ -538,7 +538,7 @@ def open_tables(
 
 def _common_schema(schemas: Sequence[Any], first: int) -> Any:
     """Return one of some schemas, with the types that hold the numbers of a column in all of them."""
-    schema, distinct = schemas[first], list(dict.fromkeys(schemas))
+    schema, distinct = schemas[first], [schemas[number] for number in _distinct(schemas)]
     for number, column in enumerate(schema):
         kind, numbers = column.type, [each.get_field_index(column.name) for each in distinct]
         for each, at in zip(distinct, numbers, strict=True):
@@ -547,6 +547,15 @@ def _common_schema(schemas: Sequence[Any], first: int) -> Any:
         if kind != column.type:
             schema = schema.set(number, import_pyarrow().field(column.name, kind))
     return schema
+
+
+def _distinct(schemas: Sequence[Any]) -> list[int]:
+    """Return which schemas are unlike the last few that were found; thousands of files have few."""
+    found: list[int] = []
+    for number, schema in enumerate(schemas):
+        if not any(schema.equals(schemas[other]) for other in found[-8:]):
+            found.append(number)
+    return found
 
 
 def _common_type(kinds: Iterable[Any]) -> Any:

@@ -154,7 +154,8 @@ class TextFormat(TableFormat):
         rows: list[int] = []
         offsets, integers, filled = [0], True, set[str]()
         for content in self.blocks(place):
-            table, are_integers = self.checked(content, place, file, sum(rows))
+            below = replace(file, skipped=0) if rows else file  # a block may be a header alone
+            table, are_integers = self.checked(content, place, below, sum(rows))
             rows.append(table.num_rows)
             integers &= are_integers
             columns = zip(table.column_names, table.columns, strict=True)
@@ -242,7 +243,7 @@ class CsvFormat(TextFormat):
         fixed = {each.name for each in file.constants}
         names = (self.id_column, *self.columns.read, self.form.columns[0])
         name = next(each for each in names if each is not None and each not in fixed)
-        table = self.parsed(content, place, 0 if start else file.skipped, (name,), start)
+        table = self.parsed(content, place, file.skipped, (name,), start)
         if name != self.id_column:
             return table, False
         fit = compute.match_substring_regex(table.column(name), _INTEGER)

@@ -220,9 +220,9 @@ def test_an_iceberg_table_is_the_files_of_its_version(tmp_path: Path) -> None:
 
 
 def test_columns_of_iceberg_tables_are_known_by_their_numbers(tmp_path: Path) -> None:
+    table = evolved(catalog(f"file://{tmp_path}"))
     from pyiceberg.types import DoubleType
 
-    table = evolved(catalog(f"file://{tmp_path}"))
     with table.update_schema() as schema:
         schema.rename_column("x", "w")
         schema.delete_column("y")
@@ -238,9 +238,9 @@ def test_columns_of_iceberg_tables_are_known_by_their_numbers(tmp_path: Path) ->
 def test_rows_that_an_iceberg_table_deletes_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    table = evolved(catalog(f"file://{tmp_path}"))
     from pyiceberg.table import DataScan
 
-    table = evolved(catalog(f"file://{tmp_path}"))
     tasks = list(table.scan().plan_files())
     path, size = tasks[0].file.file_path, tasks[0].file.record_count
     content = {"file_path": [path, "file:///other", path], "pos": [size - 1, 0, 0]}
