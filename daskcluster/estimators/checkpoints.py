@@ -146,16 +146,11 @@ _NO_MATTER = frozenset(
 them."""
 
 _ADDED = frozenset(
-    "MiniBatchKernelKMeans.heat_time MiniBatchKernelKMeans.n_neighbors adaptive_rate guard "
+    "MiniBatchKernelKMeans.heat_time MiniBatchKernelKMeans.n_neighbors adaptive_rate discard_empty guard "
     "n_local_trials replacement".split()
 )
 """Parameters younger than some checkpoints, of all estimators or of one. At their defaults, fits are what
 they were before, so that they only count otherwise."""
-
-_REMOVED: dict[str, dict[str, Any]] = {
-    "VariationalGaussianMixture": {"precisions_init": None, "weights_init": None}
-}
-"""Parameters that are gone, with the values that make older checkpoints those of the same fit."""
 
 Check = Callable[[Document, Callable[[str], Location]], None]
 
@@ -299,10 +294,7 @@ def facts(estimator: BaseEstimator, dataset: Dataset) -> dict[str, Any]:
     versions = created_with()
     return {
         "estimator": kind,
-        "parameters": {
-            **{name: _plain(value) for name, value in given if name not in ignored},
-            **_REMOVED.get(kind, {}),
-        },
+        "parameters": {name: _plain(value) for name, value in given if name not in ignored},
         "data": data_identity(dataset),
         "daskcluster": versions["daskcluster"],
     }

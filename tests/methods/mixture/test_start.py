@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
 
 import daskcluster as dc
-from daskcluster.errors import InvalidParameterError
+from daskcluster.errors import CheckpointError, InvalidParameterError
 from daskcluster.events import EMStepEnded, StopFit
 from tests.estimators.interruption import killed
 
@@ -273,3 +273,14 @@ def test_zero_weights_and_equal_rows_leave_too_few_rows_for_a_sample():
     for rows, given in ((X, weights), (np.ones((50, 2)), None)):
         found = dc.VariationalGaussianMixture(5, random_state=0).fit(rows, sample_weight=given)
         assert np.isfinite(found.means_).all()
+
+
+@pytest.mark.parametrize("given", [{"weights_init": [0.7, 0.3]}, {"precisions_init": [4.0, 4.0]}])
+def test_a_checkpoint_of_other_initial_values_is_refused(given, tmp_path):
+    rows = np.random.default_rng(0).normal(size=(200, 3))
+    fit = {"covariance_type": "spherical", "max_iter": 2, "tol": 0, "random_state": 0}
+    fit |= {"init": rows[:2], "checkpoint": tmp_path}
+    one = {"weights_init": [0.5, 0.5], "precisions_init": [1.0, 1.0]}
+    dc.VariationalGaussianMixture(2, **fit, **one).fit(rows)
+    with pytest.raises(CheckpointError, match=next(iter(given))):
+        dc.VariationalGaussianMixture(2, **fit, **(one | given)).fit(rows, resume=True)
