@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-import zarr
 
 from daskcluster.data.csr import csr_of
 from daskcluster.data.features import refuse_partial
 from daskcluster.data.identity import data_identity
 from daskcluster.data.label_files import write_columns
-from daskcluster.data.writer import ArraySink, ZarrSink
+from daskcluster.data.writer import ArraySink, ZarrSink, read_results
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.memory import ONE_PASS
@@ -30,7 +29,7 @@ from daskcluster.storage.checkpoint import CheckpointFolder, noting_stored_state
 from daskcluster.storage.document import Document
 from daskcluster.storage.files import file_size
 from daskcluster.storage.location import locate
-from daskcluster.storage.zarr_stores import HEAD, open_store
+from daskcluster.storage.zarr_stores import HEAD
 from daskcluster.typing import Dataset, Sink
 
 
@@ -146,11 +145,7 @@ class Work:
             )
             with sink.transaction():
                 self._map_rows(compute, sink, params, prepare, name)
-        node: Any = zarr.open(open_store(place), mode="r")
-        if dtype.names is None:
-            found[:] = node[:]
-        for part in dtype.names or ():
-            found[part] = node[part][:]
+        read_results(place, found)
         return found
 
     def _map_rows(
