@@ -14,8 +14,9 @@ BEGIN, END = "<!-- printed by python -m tests.invariances -->", "<!-- end -->"
 PAGE = "docs/explanation/same-bits.md"
 
 NO_RESULTS = {
-    "DaskEngine", "Dataset", "Grid", "LocalEngine", "__version__", "annotate", "errors", "events",
-    "extending", "from_sklearn", "jobs", "load_model", "metrics", "open_dataset", "open_grid",
+    "DaskEngine", "Dataset", "Grid", "LocalEngine", "ProgressBar", "__version__", "annotate", "errors",
+    "events", "extending", "from_sklearn", "jobs", "load_model", "metrics", "open_dataset",
+    "open_grid",
 }  # fmt: skip
 """Public names that compute nothing from rows."""
 _NO_MEASURES = {"Contingency"}
