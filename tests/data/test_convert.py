@@ -245,7 +245,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.npz", "x.npy"])
-def test_a_killed_conversion_goes_on_after_its_last_whole_chunk(
+def test_a_killed_conversion_continues_after_its_last_whole_chunk(
     name: str, rows: np.ndarray, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     source, weights = written(name, rows, tmp_path), None if name == "x.csv" else WEIGHTS

@@ -111,7 +111,7 @@ class KilledHereError(KeyboardInterrupt):
     """Stands for the end of the process."""
 
 
-def test_a_round_that_is_killed_goes_on_with_the_other_rows(
+def test_a_round_that_is_killed_continues_with_the_other_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     zarr.create_array(tmp_path / "rows.zarr", data=X, chunks=(500, 12))
