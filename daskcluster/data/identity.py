@@ -1,4 +1,4 @@
-"""What tells one dataset from another, without a pass over its rows."""
+"""Identify datasets, and results of their rows, without a pass over them."""
 
 from __future__ import annotations
 

@@ -771,7 +771,8 @@ class DuplicateSearch:
         self._use(scratch)
         if not scratch.finished(CENTRES):
             scratch.write(CENTRES, 0, *self._centres())
-        described = self._described(scratch)
+        centres = scratch.read(CENTRES, 0)[0]
+        described = self.work.results(describe_rows, centres, PreparedCentres, DESCRIBED, "cells")
         self.sorted, n_bytes = sort_rows(
             self.work.rows, described, scratch,
             block_rows=self.work.plan.block_rows, folder=folder, callbacks=self.work.callbacks,
@@ -779,11 +780,6 @@ class DuplicateSearch:
         self.work.passes += 1
         self.work.bytes_read += n_bytes
         scratch.write(INDEX, 0, *vars(self.sorted).values())
-
-    def _described(self, scratch: Scratch) -> np.ndarray:
-        """Return what rows are sorted by, (n,); one pass over those that no earlier run has finished."""
-        centres = scratch.read(CENTRES, 0)[0]
-        return self.work.results(describe_rows, centres, PreparedCentres, DESCRIBED, "cells")
 
     def _centres(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the centres of the cells, k-means of a sample of rows, and axes."""
