@@ -21,6 +21,7 @@ from daskcluster.errors import (
 )
 from daskcluster.events import PassEnded, PassProgress, PassStarted
 from daskcluster.storage.staging import Staging
+from tests.estimators.interruption import Killed
 
 WEIGHTS = np.linspace(0, 1, 5003)
 
@@ -238,10 +239,6 @@ def test_memory_stays_bounded(tmp_path: Any) -> None:
         out = [sys.executable, "-c", code, path, str(tmp_path / f"{n_rows}.zarr")]
         peaks.append(int(subprocess.run(out, capture_output=True, check=True).stdout))
     assert peaks[1] - peaks[0] < 50_000, peaks  # kB; the file grew by 192 MB
-
-
-class Killed(BaseException):
-    """Stands for the end of the process."""
 
 
 @pytest.mark.parametrize("name", ["x.csv", "x.npz", "x.npy"])

@@ -43,6 +43,22 @@ def killed(fit: Any, n_commits: int) -> bool:
     return False
 
 
+def record_chunks(
+    monkeypatch: pytest.MonkeyPatch, module: Any, name: str, most: int | None = None
+) -> list[int]:
+    """Record the first row of each chunk that a function of chunks gets; die when it got `most`."""
+    whole, starts = getattr(module, name), list[int]()
+
+    def recorded(chunk: Any, *arguments: Any) -> Any:
+        if len(starts) == most:
+            raise Killed
+        starts.append(chunk.start)
+        return whole(chunk, *arguments)
+
+    monkeypatch.setattr(module, name, recorded)
+    return starts
+
+
 WORK = frozenset({"seconds", "bytes_read", "n_touched", "n_distances", "gram_seconds"})
 """What a record says of the work, which an interruption may change."""
 

@@ -21,6 +21,7 @@ from daskcluster.errors import (
 )
 from daskcluster.events import PassEnded, PassProgress, PassStarted
 from daskcluster.methods.duplicates import search as search_module
+from tests.estimators.interruption import Killed, record_chunks
 from tests.methods.duplicates.oracle import measures, pairs_of, planted
 
 X = planted(1500, 12, 0, copies=40)
@@ -168,26 +169,15 @@ def test_a_search_that_is_killed_while_rows_are_labelled_labels_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     zarr.create_array(tmp_path / "rows.zarr", data=X, chunks=(50, 12))
-    source, whole, labelled = str(tmp_path / "rows.zarr"), search_module.describe_rows, list[int]()
+    source = str(tmp_path / "rows.zarr")
     one = {"checkpoint": tmp_path / "state", "engine": dc.LocalEngine(1)}
-
-    def dies(chunk: Any, *arguments: Any) -> Any:
-        if len(labelled) == 2:
-            raise KilledHereError
-        labelled.append(chunk.start)
-        return whole(chunk, *arguments)
-
-    def resumed(chunk: Any, *arguments: Any) -> Any:
-        again.append(chunk.start)
-        return whole(chunk, *arguments)
-
-    again = list[int]()
-    monkeypatch.setattr(search_module, "describe_rows", dies)
     opened = dc.open_dataset(source)
     opened = opened.with_facts(partitions=[(at, at + 50) for at in range(0, len(X), 50)])
-    with pytest.raises(KilledHereError):
+    labelled = record_chunks(monkeypatch, search_module, "describe_rows", most=2)
+    with pytest.raises(Killed):
         find(opened, **one)
-    monkeypatch.setattr(search_module, "describe_rows", resumed)
+    monkeypatch.undo()
+    again = record_chunks(monkeypatch, search_module, "describe_rows")
     found = find(opened, resume=True, **one)
     assert again
     assert not set(again) & set(labelled)

@@ -13,6 +13,7 @@ from scipy import sparse
 import daskcluster as dc
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.methods.partition import partitioning, training
+from tests.estimators.interruption import Killed, record_chunks
 
 RNG = np.random.default_rng(0)
 CENTRES = RNG.normal(size=(30, 12))
@@ -107,34 +108,19 @@ def test_a_killed_call_does_not_train_again(tmp_path: Path, monkeypatch: Any) ->
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
-class KilledHereError(KeyboardInterrupt):
-    """Stands for the end of the process."""
-
-
 def test_a_round_that_is_killed_continues_with_the_other_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     zarr.create_array(tmp_path / "rows.zarr", data=X, chunks=(500, 12))
     cuts = [(start, start + 500) for start in range(0, len(X), 500)]
     rows = dc.open_dataset(tmp_path / "rows.zarr").with_facts(partitions=cuts)
-    expected, whole = dc.partition(rows, 100, max_size=110), partitioning.partition_rows
-    first, again = list[int](), list[int]()
-
-    def dies(chunk: Any, *arguments: Any) -> Any:
-        if len(first) == 17:  # in the second round
-            raise KilledHereError
-        first.append(chunk.start)
-        return whole(chunk, *arguments)
-
-    def resumed(chunk: Any, *arguments: Any) -> Any:
-        again.append(chunk.start)
-        return whole(chunk, *arguments)
-
+    expected = dc.partition(rows, 100, max_size=110)
     one: dict[str, Any] = {"checkpoint": tmp_path / "state", "engine": dc.LocalEngine(1)}
-    monkeypatch.setattr(partitioning, "partition_rows", dies)
-    with pytest.raises(KilledHereError):
+    first = record_chunks(monkeypatch, partitioning, "partition_rows", most=17)
+    with pytest.raises(Killed):  # in the second round
         dc.partition(rows, 100, max_size=110, **one)
-    monkeypatch.setattr(partitioning, "partition_rows", resumed)
+    monkeypatch.undo()
+    again = record_chunks(monkeypatch, partitioning, "partition_rows")
     found = dc.partition(rows, 100, max_size=110, resume=True, **one)
     assert found.partition.tobytes() == expected.partition.tobytes()
     assert not set(again[: 12 - 5]) & set(first[12:])
