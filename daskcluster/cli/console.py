@@ -108,7 +108,7 @@ def secure_streams() -> None:
             os.dup2(os.open(os.devnull, os.O_RDWR), number)
         stream = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))
+            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", closefd=False))
         elif number and stream is getattr(sys, f"__{name}__"):
             text = io.BufferedWriter(_Output(number, "wb", closefd=False))
             how = {"encoding": stream.encoding, "errors": stream.errors}
