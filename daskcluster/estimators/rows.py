@@ -447,6 +447,12 @@ class Labels(NDArrayOperatorsMixin):
     def dtype(self) -> np.dtype[Any]:
         return np.dtype(np.int32)
 
+    def ids(self) -> Any:
+        """Return the ids of the rows, in memory; None if they have none."""
+        rows: Any = self._dataset
+        source = rows if mask_of_source(rows) is None else rows.grid.source
+        return None if source.id_column is None else source.ids(0, source.n_rows)
+
     @property
     def travels(self) -> bool:
         """Whether a pickle has them: where other processes can read the rows, or once they are computed."""
