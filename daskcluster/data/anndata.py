@@ -70,7 +70,7 @@ ROW_NAMES = "obs_names"
 
 
 def facts_of_names(group: Any, location: Location, array: str, rows: Any) -> dict[str, Any]:
-    """Return the names of the features and the rows of an array of an AnnData in Zarr, as facts of `rows`."""
+    """Return the names of features and rows of an array of an AnnData in Zarr, as facts of `rows`."""
     facts: dict[str, Any] = {}
     features = stored_names(group, array, rows.n_features)
     if features is not None:
@@ -156,8 +156,8 @@ def _positions(ids: Any, names: Any) -> np.ndarray:
         if not index.is_unique:
             raise InvalidDataError(
                 f"Labels are matched with obs_names, and two {what} are called "
-                f"{index[index.duplicated()][0]!r}; make names unique, e.g. with obs_names_make_unique(), or "
-                "pass the labels as an array in the order of the cells."
+                f"{index[index.duplicated()][0]!r}; make names unique, e.g. with obs_names_make_unique(), "
+                "or pass the labels as an array in the order of the cells."
             )
     found: np.ndarray = ids.get_indexer(names)
     if (found < 0).any():

@@ -282,4 +282,6 @@ def _csr_format(content: Any, name: str, place: Location) -> tuple[Hdf5Format, i
     data, _, (n_rows, n_features) = csr_arrays(node, f"{name!r} of {place.url!r}")
     chunk = data.chunks[0] if data.chunks else 0
     dtype = data.dtype.newbyteorder("=").str
-    return Hdf5CsrFormat(name, n_features, dtype, chunk, path_of_names(content, "obs", n_rows)), n_rows
+    return Hdf5CsrFormat(
+        name, n_features, dtype, chunk, path_of_names(content, "obs", n_rows)
+    ), n_rows

@@ -337,7 +337,9 @@ def open_url(location: Location, spec: RowsSpec) -> RowDataset:
     return rows.with_facts(**facts_of(rows))
 
 
-def _found(location: Location, name: str) -> tuple[str, Any, Callable[[RowDataset], dict[str, Any]]]:
+def _found(
+    location: Location, name: str
+) -> tuple[str, Any, Callable[[RowDataset], dict[str, Any]]]:
     """Return the path and the node of an array, and what tells the names of its rows and features.
 
     In an AnnData, the arrays of ``obsm`` and ``layers`` are found by their names alone, too.
