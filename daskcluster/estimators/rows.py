@@ -24,6 +24,7 @@ from daskcluster.data.grid import (
 from daskcluster.data.identity import fingerprint_of_rows
 from daskcluster.data.label_files import (
     GRID_KINDS,
+    check_file,
     check_map,
     is_file_output,
     mask_of_source,
@@ -340,6 +341,7 @@ def save_rows(
     refuse_replacing(dataset, output=target)
     grid: Any = getattr(dataset, "grid", None)
     check_map(str(url), grid, function.dtype)
+    check_file(str(url), dataset)
     dtype = function.dtype
     n_bytes = dataset.n_rows * max(1, function.width) * dtype.itemsize
     check_space(url, n_bytes, storage_options=storage_options)
