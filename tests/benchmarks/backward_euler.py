@@ -292,9 +292,7 @@ def mini_batches(rows: np.ndarray, cell: Cell, block: int, options: Settings) ->
     return np.array(found)
 
 
-def _first_centres(
-    rows: np.ndarray, k: int, block: int, options: Settings
-) -> Sequence[np.ndarray]:
+def _first_centres(rows: np.ndarray, k: int, block: int, options: Settings) -> Sequence[np.ndarray]:
     numbers = range(_starts_of(block, options))
     randoms = (np.random.default_rng(block * BLOCK + number) for number in numbers)
     return [rows[random.choice(len(rows), k, replace=False)] for random in randoms]

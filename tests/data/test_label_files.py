@@ -288,7 +288,7 @@ def test_csv_has_ids_as_texts_or_they_are_refused_before_the_pass(
     rows = dc.open_dataset(pa.table(columns | {"id": _ids(kind)}), id_column="id")
     url = str(tmp_path / "labels.csv")
     if kind in ("binary", "list", "struct"):
-        with pytest.raises(InvalidParameterError, match="the ids in column .id. have the type"):
+        with pytest.raises(InvalidParameterError, match="the ids in column"):
             model.predict(rows, output=url)
         assert os.listdir(tmp_path) == []
         return
