@@ -90,7 +90,8 @@ class IterationEnded(Event):
     Frobenius norm of the centres' movement; `n_touched` rows were visited, for `n_distances`
     distances to centres. `mean_squared_distance` is the inertia over the weight of the rows that it is
     the sum of, which all fits have in common; `validation` is that of other rows to the new centres, if
-    that was asked for, and its time is not in `seconds`. Kernel fits measure both in their own space.
+    that was asked for (so compare it with the next record), and its time is not in `seconds`. Kernel fits
+    measure both in their own space.
     """
 
     iteration: int

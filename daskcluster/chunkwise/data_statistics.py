@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from daskcluster.chunkwise.exact_sum import Scale
 from daskcluster.chunkwise.statistics import DataStatistics, Reduction
 from daskcluster.errors import InvalidDataError
 from daskcluster.kernels.sum_grid import grid_shift
-from daskcluster.sparse_rows import Rows
+from daskcluster.sparse_rows import Rows, SparseRows
 
 RANGES = {
     np.dtype(np.float32): (1e-16, 1e16),
@@ -60,6 +61,17 @@ class _PreparedOrigin:
             into.weighted_spread.add(*weighted)
             into.weight.add(*weight)
             into.n_rows += block.n_rows
+            if chunk.normalize:
+                into.n_zero += int(np.count_nonzero(block.masses[_rows_of_zeros(block.rows)]))
+
+
+def _rows_of_zeros(rows: Rows) -> np.ndarray:
+    """Return the numbers of the rows that have no value but zero."""
+    if isinstance(rows, SparseRows):
+        filled = np.repeat(np.arange(len(rows)), np.diff(rows.indptr))[rows.data != 0.0]
+        return np.flatnonzero(np.bincount(filled, minlength=len(rows)) == 0)
+    candidates = np.flatnonzero(rows[:, 0] == 0.0)
+    return candidates[~rows[candidates].any(axis=1)]
 
 
 def bad_row_error(row: int, is_nan: bool, where: str = "") -> InvalidDataError:
@@ -125,6 +137,18 @@ def refuse_small(max_abs: np.ndarray, dtype: np.dtype[Any]) -> None:
             f"Input X contains no value larger than {largest:.3g} in magnitude; in {dtype} the largest "
             f"should be >= {least:g}, or squared distances underflow. Multiply all rows by a power of "
             f"two{_wider(dtype)}."
+        )
+
+
+def warn_of_zeros(n_zero: int, n_rows: int) -> None:
+    """Warn of rows that have no direction, under the cosine metric."""
+    if n_zero:
+        warnings.warn(
+            f"{n_zero:,} of {n_rows:,} rows are all zeros and have no direction. Under metric='cosine' "
+            "they stay zeros, as near to one centre as to any other, and a cluster of them has a centre of "
+            "zeros; leave them out, or give them a weight of 0.",
+            UserWarning,
+            stacklevel=2,
         )
 
 

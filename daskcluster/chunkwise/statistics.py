@@ -174,6 +174,8 @@ class DataStatistics:
     bad_row : int
         Lowest index of a row that holds NaN or infinity; -1 if there is none.
     bad_is_nan : bool
+    n_zero : int
+        Rows of zeros that have a weight; counted for the cosine metric only.
     """
 
     origin: np.ndarray
@@ -185,6 +187,7 @@ class DataStatistics:
     n_rows: int = 0
     bad_row: int = -1
     bad_is_nan: bool = False
+    n_zero: int = 0
 
     @classmethod
     def zero(cls, origin: np.ndarray) -> DataStatistics:
@@ -202,6 +205,7 @@ class DataStatistics:
         np.maximum(self.max_abs, other.max_abs, out=self.max_abs)
         self.sums += other.sums
         self.n_rows += other.n_rows
+        self.n_zero += other.n_zero
         self.spread.combine(other.spread)
         self.weighted_spread.combine(other.weighted_spread)
         self.weight.combine(other.weight)

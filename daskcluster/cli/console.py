@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import os
 import re
 import signal
 import sys
@@ -28,7 +31,7 @@ _MOMENT_SECONDS = 0.05
 
 
 class Terminated(SystemExit):
-    """SIGTERM was received: exit with the same clean-up as after an error."""
+    """SIGTERM or SIGHUP was received: exit with the same clean-up as after an error."""
 
     def __init__(self) -> None:
         super().__init__(TERMINATED)
@@ -37,17 +40,21 @@ class Terminated(SystemExit):
 _ERRORS: Mapping[int, type[BaseException]] = {
     signal.SIGINT: KeyboardInterrupt,
     signal.SIGTERM: Terminated,
+    signal.SIGHUP: Terminated,
 }
 
 
 def listen() -> None:
-    """Turn SIGTERM into an exception, and Control-C into a quiet one.
+    """Turn SIGTERM and SIGHUP into an exception, and Control-C into a quiet one.
 
-    Containers are stopped with SIGTERM; partial outputs must be removed and worker processes stopped.
+    Containers are stopped with SIGTERM, and a terminal that is closed sends SIGHUP; partial outputs must be
+    removed and worker processes stopped.
     """
     if threading.current_thread() is not threading.main_thread():
         return
     signal.signal(signal.SIGTERM, _hear)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:  # else nohup ignores it
+        signal.signal(signal.SIGHUP, _hear)
     # A shell makes background processes ignore Control-C; leave that as it is.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _hear)
@@ -71,6 +78,47 @@ def _come_again(lost: sys.UnraisableHookArgs) -> None:
         again = threading.Timer(_MOMENT_SECONDS, signal.pthread_kill, [main, number])
         again.daemon = True
         again.start()
+
+
+class _Output(io.FileIO):
+    """A standard stream that discards what is written after its reader has gone away."""
+
+    reader_is_gone = False
+
+    def write(self, content: Any, /) -> int:
+        if not self.reader_is_gone:
+            try:
+                return super().write(content)
+            except OSError as error:
+                if error.errno not in (errno.EPIPE, errno.EIO):  # EIO: the terminal was closed
+                    raise
+                self.reader_is_gone = True
+        return memoryview(content).nbytes
+
+
+def secure_streams() -> None:
+    """Keep closed standard streams and pipes without a reader from ending the command.
+
+    A closed one is opened as the null device, so that no file that is written gets its number.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_RDWR), number)
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, os.fdopen(number, "r" if number == 0 else "w", closefd=False))
+        elif number and stream is getattr(sys, f"__{name}__"):
+            text = io.BufferedWriter(_Output(number, "wb", closefd=False))
+            how = {"encoding": stream.encoding, "errors": stream.errors}
+            setattr(sys, name, io.TextIOWrapper(text, line_buffering=stream.line_buffering, **how))
+
+
+def reader_is_gone() -> bool:
+    """Return whether what this command prints on stdout is read no longer, so that it may end."""
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    return isinstance(raw, _Output) and raw.reader_is_gone
 
 
 class Failure(click.ClickException):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from daskcluster.cli.console import Console, EngineOptions, tell
+from daskcluster.cli.console import Console, EngineOptions, reader_is_gone, tell
 from daskcluster.cli.options import (
     DURATION,
     INPUT,
@@ -311,7 +311,7 @@ def stream_status(
             if watch is not None:
                 click.clear()  # a terminal only
             click.echo(text)
-        if watch is None:
+        if watch is None or reader_is_gone():
             return
         time.sleep(watch)
 
@@ -408,7 +408,7 @@ def logs_command(name: str, engine_options: EngineOptions, console: Console, fol
             for stamp, text in newer:
                 local = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(stamp))
                 click.echo(f"{local}  {text}")
-            if not follow or jobs.status(client, name).is_over:
+            if not follow or reader_is_gone() or jobs.status(client, name).is_over:
                 return
             time.sleep(_FOLLOW_SECONDS)
             newer = [line for line in jobs.logs(client, name) if line not in shown]

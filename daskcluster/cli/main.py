@@ -1,12 +1,12 @@
 """The command ``daskcluster``: imports commands when called, turns errors and signals into exit codes.
 
-0 done, 1 failed, 2 bad usage, 130 interrupted, 143 terminated. Known errors are one line on stderr;
+0 done, 1 failed, 2 bad usage, 3 done but a check that was asked for did not hold, 130 interrupted,
+143 terminated. Known errors are one line on stderr;
 ``--debug`` shows their traceback.
 """
 
 from __future__ import annotations
 
-import errno
 import os
 import warnings
 from importlib import import_module
@@ -24,6 +24,7 @@ from daskcluster.cli.console import (
     in_flags,
     leave_quietly,
     listen,
+    secure_streams,
 )
 from daskcluster.errors import DaskClusterError
 from daskcluster.jobs.spec import JOBS
@@ -85,6 +86,10 @@ class Commands(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, about[name]) for name in names])
 
+    def main(self, *args: Any, **kwargs: Any) -> Any:
+        secure_streams()
+        return super().main(*args, **kwargs)
+
     def invoke(self, ctx: click.Context) -> Any:
         listen()
         try:
@@ -102,7 +107,7 @@ class Commands(click.Group):
             click.echo(f"\n{in_flags(text)}", err=True)
             ctx.exit(TERMINATED if is_terminated else INTERRUPTED)
         except (DaskClusterError, OSError, MemoryError) as error:
-            if ctx.meta.get(DEBUG) or getattr(error, "errno", None) == errno.EPIPE:
+            if ctx.meta.get(DEBUG):
                 raise
             raise Failure(error) from error
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from daskcluster.data.nodes import open_node
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError
 from daskcluster.extras import import_extra
 from daskcluster.storage.files import new_file
@@ -33,11 +35,50 @@ def stored_names(group: Any, array: str, n_features: int) -> tuple[str, ...] | N
     """
     if not (array == "X" or array.startswith("layers/")) or "var" not in group:
         return None
-    index = group["var"].attrs.get("_index")
-    node: Any = group["var"].get(index) if index is not None else None
-    if getattr(node, "shape", ()) != (n_features,):
-        return None
-    return usable_names((node.asstr() if hasattr(node, "asstr") else node)[:], n_features)
+    path = path_of_names(group, "var", n_features)
+    return None if path is None else usable_names(read_names(group[path], slice(None)), n_features)
+
+
+def path_of_names(group: Any, axis: str, n: int) -> str | None:
+    """Return the path of the names of the `n` rows (obs) or features (var) of a stored AnnData, or None."""
+    index = group[axis].attrs.get("_index") if axis in group else None
+    node: Any = None if index is None else group[axis].get(index)
+    # A column that may lack values is a group of values and a mask.
+    values = "/values" if node is not None and not hasattr(node, "shape") else ""
+    if values and node is not None:
+        node = node.get("values")
+    return f"{axis}/{index}{values}" if getattr(node, "shape", ()) == (n,) else None
+
+
+def read_names(node: Any, span: slice) -> np.ndarray:
+    """Return names that an array of HDF5 or Zarr holds."""
+    return np.asarray((node.asstr() if hasattr(node, "asstr") else node)[span], dtype=object)
+
+
+@dataclass(frozen=True)
+class StoredNames:
+    """Names of rows in a Zarr array, read when they are asked for."""
+
+    location: Location
+
+    def __getitem__(self, span: slice) -> np.ndarray:
+        return read_names(open_node(self.location), span)
+
+
+ROW_NAMES = "obs_names"
+"""The column of ids that the names of an AnnData's rows become in files of labels."""
+
+
+def facts_of_names(group: Any, location: Location, array: str, rows: Any) -> dict[str, Any]:
+    """Return the names of features and rows of an array of an AnnData in Zarr, as facts of `rows`."""
+    facts: dict[str, Any] = {}
+    features = stored_names(group, array, rows.n_features)
+    if features is not None:
+        facts |= {"feature_names": features, "read_from": (location.child("var"),)}
+    path = path_of_names(group, "obs", rows.n_rows)
+    if path is not None:
+        facts |= {"id_column": ROW_NAMES, "own_ids": StoredNames(location.child(path))}
+    return facts
 
 
 def annotate(adata: Any, labels: Any, key: str = "kmeans", **facts: Any) -> None:
@@ -49,7 +90,10 @@ def annotate(adata: Any, labels: Any, key: str = "kmeans", **facts: Any) -> None
         Changed. A file is written anew next to its place, and takes it when it is whole; of a store,
         ``obs`` and ``uns`` alone are written.
     labels : array-like of shape (n,)
-        One label for each of its rows, e.g. ``model.labels_`` or ``model.predict(...)``.
+        One label for each of its rows, e.g. ``model.labels_`` or ``model.predict(...)``. Labels that know
+        the ids of their rows, which are ``labels_`` of a stored AnnData or table with ids and pandas Series
+        by their index, are matched with ``obs_names``; others by position. -1, which rows that were left
+        out have, becomes a missing value.
     key : str, default "kmeans"
     **facts
         Plain values for ``adata.uns[key]``, e.g. ``n_clusters=8``.
@@ -77,24 +121,52 @@ def annotate(adata: Any, labels: Any, key: str = "kmeans", **facts: Any) -> None
     if isinstance(adata, (str, os.PathLike)):
         _annotate_file(locate(adata), labels, key, facts)
         return
-    adata.obs[key] = _categories(labels, adata.n_obs)
+    adata.obs[key] = _categories(labels, adata.obs)
     adata.uns[key] = dict(facts)
 
 
-def _categories(labels: Any, n_rows: int) -> Any:
+def _categories(labels: Any, obs: Any) -> Any:
     pd = import_extra("pandas", "anndata", "Annotating needs pandas")
     if np.ma.is_masked(labels):
         raise InvalidDataError(
             f"{int(np.ma.count_masked(labels))} labels are masked, and every cell needs one; fill them, "
             "e.g. with numpy.ma.filled(labels, -1)."
         )
+    ids = labels.ids() if hasattr(labels, "ids") else getattr(labels, "index", None)
     values = np.asarray(labels)
-    if values.shape != (n_rows,):
+    if ids is not None and not callable(ids) and values.ndim == 1:
+        texts = map(str, getattr(ids, "to_pylist", lambda: ids)())
+        values = values[_positions(pd.Index(list(texts)), obs.index.astype(str))]
+    if values.shape != (len(obs),):
         raise InvalidDataError(
-            f"labels of shape {values.shape} should be of shape ({n_rows},), one for each row."
+            f"labels of shape {values.shape} should be of shape ({len(obs)},), one for each row."
         )
-    known = [str(label) for label in np.unique(values).tolist()]
-    return pd.Categorical([str(label) for label in values.tolist()], categories=known)
+    is_left_out = values == -1 if values.dtype.kind == "i" else np.zeros(len(values), bool)
+    known = [str(label) for label in np.unique(values[~is_left_out]).tolist()]
+    shown = np.array([str(label) for label in values.tolist()], dtype=object)
+    shown[is_left_out] = None
+    return pd.Categorical(shown, categories=known)
+
+
+def _positions(ids: Any, names: Any) -> np.ndarray:
+    """Return where each of `names` is among `ids`, both indexes of pandas."""
+    if ids.equals(names):
+        return np.arange(len(names))
+    for index, what in ((ids, "labels"), (names, "cells")):
+        if not index.is_unique:
+            raise InvalidDataError(
+                f"Labels are matched with obs_names, and two {what} are called "
+                f"{index[index.duplicated()][0]!r}; make names unique, e.g. with obs_names_make_unique(), "
+                "or pass the labels as an array in the order of the cells."
+            )
+    found: np.ndarray = ids.get_indexer(names)
+    if (found < 0).any():
+        raise InvalidDataError(
+            f"{int((found < 0).sum()):,} of {len(names):,} cells have no label by their names, e.g. "
+            f"{names[int(np.argmin(found))]!r}; labels are of rows such as {ids[0]!r}. Annotate the cells "
+            "that were clustered, or pass the labels as an array in the order of the cells."
+        )
+    return found
 
 
 def _annotate_file(place: Location, labels: Any, key: str, facts: Mapping[str, Any]) -> None:
@@ -102,7 +174,7 @@ def _annotate_file(place: Location, labels: Any, key: str, facts: Mapping[str, A
 
     def write(content: Any) -> None:
         obs = io.read_elem(content["obs"])
-        obs[key] = _categories(labels, len(obs))
+        obs[key] = _categories(labels, obs)
         io.write_elem(content, "obs", obs)
         io.write_elem(content.require_group("uns"), key, dict(facts))
 

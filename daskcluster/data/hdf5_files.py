@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from daskcluster.data.anndata import stored_names
+from daskcluster.data.anndata import ROW_NAMES, path_of_names, read_names, stored_names
 from daskcluster.data.checks import check_dtype, check_shape
 from daskcluster.data.csr import CsrLayout, canonical, check_structure
 from daskcluster.data.dataset import RowDataset
@@ -112,7 +112,7 @@ class Hdf5Format:
 
     @property
     def id_column(self) -> str | None:
-        return None if self.names is None else "obs_names"
+        return None if self.names is None else ROW_NAMES
 
     def cuts(self, file: RowFile) -> np.ndarray:
         if not self.chunk_rows:
@@ -138,7 +138,7 @@ class Hdf5Format:
     def read_ids(self, place: Location, file: RowFile, first: int, last: int) -> Any:
         """Return the names of rows, an Arrow chunked array."""
         with opened(place) as content:
-            names = content[self.names].asstr()[first:last]
+            names = read_names(content[self.names], slice(first, last))
         pa = import_pyarrow()
         return pa.chunked_array([pa.array(names.tolist(), pa.string())])
 
@@ -218,7 +218,7 @@ def open_hdf5(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -
                     width,
                     node.dtype.str if decoding is None else decoding.dtype,
                     math.prod((node.chunks[0], *outer[1:])) if node.chunks else 0,
-                    _names_of(content, n_rows),
+                    path_of_names(content, "obs", n_rows),
                     decoding,
                 )
             features.append(stored_names(content, name, form.n_features))
@@ -270,16 +270,6 @@ def _array_name(content: Any, wanted: str | None, place: Location) -> str:
     )
 
 
-def _names_of(content: Any, n_rows: int) -> str | None:
-    """Return the path of the names of the rows of an AnnData."""
-    index = content["obs"].attrs.get("_index") if "obs" in content else None
-    if index is None:
-        return None
-    path = f"obs/{index}"
-    node = content.get(path)
-    return path if node is not None and getattr(node, "shape", ()) == (n_rows,) else None
-
-
 def _csr_format(content: Any, name: str, place: Location) -> tuple[Hdf5Format, int]:
     """Return the layout of a CSR matrix and its number of rows."""
     node = content[name]
@@ -292,4 +282,6 @@ def _csr_format(content: Any, name: str, place: Location) -> tuple[Hdf5Format, i
     data, _, (n_rows, n_features) = csr_arrays(node, f"{name!r} of {place.url!r}")
     chunk = data.chunks[0] if data.chunks else 0
     dtype = data.dtype.newbyteorder("=").str
-    return Hdf5CsrFormat(name, n_features, dtype, chunk, _names_of(content, n_rows)), n_rows
+    return Hdf5CsrFormat(
+        name, n_features, dtype, chunk, path_of_names(content, "obs", n_rows)
+    ), n_rows

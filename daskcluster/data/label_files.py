@@ -7,6 +7,7 @@ import math
 import os
 import shutil
 import tempfile
+import uuid
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -248,6 +249,53 @@ def check_map(url: str, cells: Any, dtype: np.dtype[Any]) -> None:
         )
 
 
+def check_file(url: str, dataset: Any) -> None:
+    """Refuse a csv file of rows whose ids are no texts or numbers, before they are computed.
+
+    Raises
+    ------
+    InvalidParameterError
+    """
+    cells = getattr(dataset, "grid", None)
+    rows = getattr(cells, "source", None) or dataset
+    if not url.lower().endswith(".csv") or getattr(rows, "id_column", None) is None:
+        return
+    pa = import_pyarrow()
+    ids = rows.ids(0, 1)
+    kind = ids.type if hasattr(ids, "type") else pa.array(ids).type
+    if pa.types.is_nested(kind) or (_is_binary(pa, kind) and not _is_uuid(pa, kind)):
+        raise InvalidParameterError(
+            f"The output {url!r} should end in .parquet: the ids in column {rows.id_column!r} have the "
+            f"type {kind}, which a csv file does not hold."
+        )
+
+
+def _texts(pa: Any, ids: Any) -> Any:
+    """Return ids as what a csv file holds: UUIDs in their usual form, views and dictionaries as values."""
+    ids = ids if hasattr(ids, "type") else pa.array(ids)
+    kind = ids.type
+    if _is_uuid(pa, kind):
+        content = (getattr(each, "value", each) for each in ids)
+        found = ((each.as_py() if hasattr(each, "as_py") else each) for each in content)
+        return pa.array([None if each is None else _uuid_text(each) for each in found], pa.string())
+    if pa.types.is_dictionary(kind):
+        return ids.cast(kind.value_type)
+    return ids.cast(pa.large_string()) if str(kind) == "string_view" else ids
+
+
+def _uuid_text(given: Any) -> str:
+    return str(given if isinstance(given, uuid.UUID) else uuid.UUID(bytes=given))
+
+
+def _is_uuid(pa: Any, kind: Any) -> bool:
+    return str(kind) == "extension<arrow.uuid>" or kind == pa.binary(16)
+
+
+def _is_binary(pa: Any, kind: Any) -> bool:
+    is_fixed = pa.types.is_fixed_size_binary(kind)
+    return is_fixed or pa.types.is_binary(kind) or str(kind) in ("large_binary", "binary_view")
+
+
 def _write_geotiff(
     place: Location,
     cells: GridShape,
@@ -328,14 +376,17 @@ def _write_table(
     name = dataset.id_column or "row"
     ids = None if dataset.id_column is None else _IdCheck(name, dataset.n_rows)
 
+    is_csv = url.lower().endswith(".csv")
+
     def table(start: int, stop: int) -> Any:
-        columns = {name: dataset.ids(start, stop)}
+        found = dataset.ids(start, stop)
+        columns = {name: _texts(pa, found) if is_csv and ids is not None else found}
         return pa.table(
             columns | {each: _column(pa, read(start, stop)) for each, read in values.items()}
         )
 
     schema, file = table(0, 1).schema, pa.PythonFile(out, mode="w")
-    if url.lower().endswith(".csv"):
+    if is_csv:
         from pyarrow import csv
 
         lists = [field.name for field in schema if pa.types.is_fixed_size_list(field.type)]

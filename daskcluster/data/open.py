@@ -12,7 +12,11 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunk import Chunk
-from daskcluster.data.anndata import stored_names, usable_names
+from daskcluster.data.anndata import (
+    ROW_NAMES,
+    facts_of_names,
+    usable_names,
+)
 from daskcluster.data.checks import (
     check_dtype,
     check_shape,
@@ -289,6 +293,8 @@ def open_anndata(adata: Any, spec: RowsSpec) -> Any:
             f"array={spec.array!r} should be 'X' or an array of obsm or layers; there are: {known}."
         )
     dataset: Any = open_source(_without_view(rows), replace(spec, array=None))
+    ids = np.asarray(adata.obs_names, dtype=object)
+    dataset = dataset.with_facts(id_column=ROW_NAMES, own_ids=ids)
     if is_x or key not in adata.obsm:
         names = usable_names(adata.var_names, dataset.n_features)
         return dataset.with_facts(feature_names=names)
@@ -310,7 +316,7 @@ def _without_view(rows: Any) -> Any:
 
 def open_url(location: Location, spec: RowsSpec) -> RowDataset:
     """Open an array, a group of CSR rows, or what `write_weighted` wrote."""
-    name, node, names = _found(location, spec.array or "")
+    name, node, facts_of = _found(location, spec.array or "")
     if not name and holds_weighted_rows(node):
         rows = open_url(location, replace(spec, array=ROWS))
         return rows.with_weights(open_weights(location, WEIGHTS, rows.n_rows))
@@ -328,25 +334,23 @@ def open_url(location: Location, spec: RowsSpec) -> RowDataset:
         check_shape(node.shape, flatten=spec.flatten, what=what)
         warn_of_missing_chunks(node, place)
         rows = packed_rows(node, location, name, spec.decode)
-    features = names(rows.n_features)
-    var = () if features is None else (location.child("var"),)
-    return rows.with_facts(feature_names=features, read_from=var)
+    return rows.with_facts(**facts_of(rows))
 
 
 def _found(
     location: Location, name: str
-) -> tuple[str, Any, Callable[[int], tuple[str, ...] | None]]:
-    """Return the path and the node of an array, and what tells the names of its features.
+) -> tuple[str, Any, Callable[[RowDataset], dict[str, Any]]]:
+    """Return the path and the node of an array, and what tells the names of its rows and features.
 
     In an AnnData, the arrays of ``obsm`` and ``layers`` are found by their names alone, too.
     """
     root: Any = open_node(location, "") if name else None
     if getattr(root, "attrs", {}).get("encoding-type") != "anndata":
-        return name, open_node(location, name), lambda n_features: None
+        return name, open_node(location, name), lambda rows: {}
     path = next(
         (f"{group}{name}" for group in ("", "obsm/", "layers/") if group + name in root), name
     )
-    return path, open_node(location, path), partial(stored_names, root, path)
+    return path, open_node(location, path), partial(facts_of_names, root, location, path)
 
 
 def open_object(array: Any, spec: RowsSpec) -> RowDataset:

@@ -306,5 +306,6 @@ def write_shuffled(
         # The rows last: who sees them finds the index too.
         if index is not None:
             numbers.commit(array.document())
+            stagings.push(lambda kind, *_: numbers.withdraw() if kind else None)
         rows.commit(writer.documents())
     return bytes_read

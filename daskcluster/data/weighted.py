@@ -27,6 +27,9 @@ INLINE_BYTES = 1 << 20
 _CHECK_ROWS = 1 << 20
 LEAST_WEIGHT = 1e-200
 """Weights may be less, but not all of them: their products with squares would lose digits, or vanish."""
+_MOST_SPAN = 76
+"""Bits by which weights may differ, less two for each doubling of the rows: in exact sums, which have 104
+bits for all rows, the lightest row then keeps 28 bits of its own."""
 _REMEDY = "write it to Zarr next to the rows and pass its URL as weights"
 
 
@@ -246,12 +249,27 @@ def _check_dtype(dtype: Any) -> None:
         )
 
 
+def least_weight(largest: float, n_rows: int) -> float:
+    """Return the least weight above zero that exact sums of `n_rows` rows can tell next to the largest.
+
+    Examples
+    --------
+    >>> least_weight(1.0, 1 << 20) == 2.0**-36
+    True
+    """
+    doublings = max(1, (n_rows - 1).bit_length())
+    return largest * 2.0 ** min(0, 2 * doublings - _MOST_SPAN)
+
+
 def check_weights(weights: RowWeights, n_rows: int) -> None:
-    """Refuse weights that are NaN, infinite, negative, all zero or too small; one pass over them."""
-    start, largest = 0, 0.0
+    """Refuse weights that are NaN, infinite, negative, all zero, too small or too far apart; one pass."""
+    start, largest, smallest, at = 0, 0.0, math.inf, 0
     for block in _blocks(weights, n_rows):
         check_block(block, start)
         largest = max(largest, float(block.max(initial=0.0)))
+        counted = np.where(block > 0.0, block, math.inf)
+        if counted.min(initial=math.inf) < smallest:
+            smallest, at = float(counted.min()), start + int(counted.argmin())
         start += len(block)
     if largest == 0.0:
         raise InvalidParameterError(
@@ -261,6 +279,14 @@ def check_weights(weights: RowWeights, n_rows: int) -> None:
         raise InvalidParameterError(
             f"Sample weights are too small: the largest is {largest:g}, expected at least "
             f"{LEAST_WEIGHT:g}. Only their ratios matter; divide them by their largest."
+        )
+    least = least_weight(largest, n_rows)
+    if smallest < least:
+        raise InvalidParameterError(
+            f"Sample weights differ too much: row {at} has {smallest:g} and the largest is {largest:g}, "
+            f"{largest / smallest:.2g} times as much, where sums of {n_rows} rows are exact for ratios up "
+            f"to {largest / least:.2g}; give such rows a weight of 0, which leaves them out of the "
+            "centres, or a larger one."
         )
 
 

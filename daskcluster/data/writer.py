@@ -740,10 +740,12 @@ class ZarrSink:
         staging = Staging.begin(url, mark=mark, resume=resume, **options)
         kinds = {"": dtype} if fields is None else {name: kind[0] for name, kind in fields.items()}
         shape = (n_rows, width) if width else (n_rows,)
-        arrays = tuple(
-            StagedArray.of(staging, name, shape, chunk_rows, kind) for name, kind in kinds.items()
-        )
-        finished = finished_blocks(arrays) if resume else frozenset()
+        with staging:
+            arrays = tuple(
+                StagedArray.of(staging, name, shape, chunk_rows, kind)
+                for name, kind in kinds.items()
+            )
+            finished = finished_blocks(arrays) if resume else frozenset()
         return cls(staging, arrays, dict(attributes or {}), finished)
 
     def write(self, start: int, values: np.ndarray) -> None:

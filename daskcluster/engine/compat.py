@@ -45,8 +45,25 @@ def running_workers(client: Client) -> dict[str, Mapping[str, Any]]:
     Relies on the fields ``status``, ``nthreads``, ``memory_limit``, ``name``, ``host`` and ``resources`` of
     ``Client.scheduler_info``.
     """
+    return _workers(client, "running")
+
+
+def paused_workers(client: Client) -> dict[str, tuple[int, int]]:
+    """Return the memory that paused workers use and may use, in bytes, by address.
+
+    Dask pauses a worker that uses more than ``distributed.worker.memory.pause`` of its limit, as ``memory``
+    of its ``metrics`` in ``Client.scheduler_info``.
+    """
+    found = _workers(client, "paused")
+    return {
+        address: (int(info.get("metrics", {}).get("memory", 0)), int(info.get("memory_limit") or 0))
+        for address, info in found.items()
+    }
+
+
+def _workers(client: Client, status: str) -> dict[str, Mapping[str, Any]]:
     workers = client.scheduler_info(n_workers=-1)["workers"]
-    return {a: info for a, info in workers.items() if info.get("status", "running") == "running"}
+    return {a: info for a, info in workers.items() if info.get("status", "running") == status}
 
 
 def processing_keys(client: Client, keys: Collection[str]) -> set[str]:

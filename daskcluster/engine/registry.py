@@ -28,7 +28,7 @@ from dask.utils import parse_timedelta
 from daskcluster.annotations import unannotated
 from daskcluster.chunk import compute_dtype
 from daskcluster.engine.assignment import LEAST_MEASURED_SECONDS
-from daskcluster.engine.compat import running_workers, threads_of
+from daskcluster.engine.compat import paused_workers, running_workers, threads_of
 from daskcluster.engine.operations import count_rows, make_ready
 from daskcluster.errors import (
     DaskClusterError,
@@ -37,7 +37,7 @@ from daskcluster.errors import (
     InvalidParameterError,
     SchedulerUnreachableError,
 )
-from daskcluster.host import host_memory, machine_name, process_token
+from daskcluster.host import format_bytes, host_memory, machine_name, process_token
 from daskcluster.typing import Range, Recipe
 
 if TYPE_CHECKING:
@@ -361,7 +361,8 @@ class WorkerRegistry:
         if client.scheduler is None:
             raise SchedulerUnreachableError(
                 "the Dask client is closed, so its workers cannot be reached; read results that they "
-                "compute, such as labels_, before you close it, or fit again with a new client."
+                "compute, such as labels_, before you close it. A fitted model needs no client: use "
+                "set_params(engine=None), or set_params(engine=client) with another one."
             )
         self._address = client.scheduler.address
         self._alone_since: float | None = None
@@ -535,6 +536,15 @@ class WorkerRegistry:
     def _nobody(self, there: Mapping[str, Mapping[str, Any]]) -> str:
         if there and not self.limit.admitted(there):
             return f"After {self._timeout:g} s, {self.limit.unmatched(there)}"
+        paused = paused_workers(self.client)
+        if paused:
+            address, (used, limit) = max(paused.items(), key=lambda found: found[1])
+            return (
+                f"no Dask worker took tasks within {self._timeout:g} s, and {len(paused)} are paused, "
+                f"since they use most of their memory: {address} has {format_bytes(used)} of "
+                f"{format_bytes(limit)}. Dask gives them no tasks until that falls; restart them "
+                "(client.restart()), or start workers with more memory."
+            )
         return (
             f"no Dask worker appeared within {self._timeout:g} s; start workers (`dask worker ADDRESS`), "
             "scale the cluster up, or run locally with engine='local'."

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from daskcluster.chunk import compute_dtype
+from daskcluster.chunkwise.data_statistics import warn_of_zeros
 from daskcluster.chunkwise.pruned import FixedSearch
 from daskcluster.data.csr import csr_of
 from daskcluster.engine.choose import choose_engine
@@ -196,6 +197,8 @@ class Fit:
             self.recall(self.rows)
             self.validate = self.validator(stack)
             run = self.learn(self.rows, stack)
+            if found := self.rows.data_statistics:
+                warn_of_zeros(found.n_zero, found.n_rows)
             self._add(self.took())
         self.rows = None
         self.ended(run.result.stop_reason, run.found.inertia, run.result.n_iter)

@@ -24,6 +24,7 @@ from daskcluster.data.grid import (
 from daskcluster.data.identity import fingerprint_of_rows
 from daskcluster.data.label_files import (
     GRID_KINDS,
+    check_file,
     check_map,
     is_file_output,
     mask_of_source,
@@ -340,6 +341,7 @@ def save_rows(
     refuse_replacing(dataset, output=target)
     grid: Any = getattr(dataset, "grid", None)
     check_map(str(url), grid, function.dtype)
+    check_file(str(url), dataset)
     dtype = function.dtype
     n_bytes = dataset.n_rows * max(1, function.width) * dtype.itemsize
     check_space(url, n_bytes, storage_options=storage_options)
@@ -446,6 +448,12 @@ class Labels(NDArrayOperatorsMixin):
     @property
     def dtype(self) -> np.dtype[Any]:
         return np.dtype(np.int32)
+
+    def ids(self) -> Any:
+        """Return the ids of the rows, in memory; None if they have none."""
+        rows: Any = self._dataset
+        source = rows if mask_of_source(rows) is None else rows.grid.source
+        return None if source.id_column is None else source.ids(0, source.n_rows)
 
     @property
     def travels(self) -> bool:

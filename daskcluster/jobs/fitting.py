@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from daskcluster.data.label_files import check_map, mask_of_source
+from daskcluster.data.label_files import check_file, check_map, mask_of_source
 from daskcluster.data.spec import RowsSpec
 from daskcluster.data.tables import TableFormat
 from daskcluster.errors import InvalidParameterError
@@ -208,6 +208,7 @@ def _check_labels(dataset: Dataset, given: Mapping[str, Any]) -> None:
     if labels is not None:
         kind = np.dtype(np.float32 if given["distances"] else np.int32)
         check_map(labels, getattr(dataset, "grid", None), kind)
+        check_file(labels, dataset)
         needed = _LABEL_BYTES * dataset.n_rows
         check_space(labels, needed, storage_options=given["storage_options"])
     estimator = resolve_name(ALGORITHMS.find(algorithm).estimator)

@@ -130,11 +130,14 @@ def convergence(history: Sequence[Record], n_rows: int) -> Chart | None:
 
         dots = "o" if len(values) <= 60 else None
         grid = figure.subplots(1, len(known), sharey=True, squeeze=False)[0]
+        compared = len(validation) == len(values)
         for axes, (what, x) in zip(grid, known.items(), strict=True):
-            axes.plot(x, values, color=BLUE, linewidth=1.2, marker=dots, markersize=2.5)
+            # A record has the objective before its step, and the validation after it.
+            at = [0, *x[:-1]] if compared else x
+            axes.plot(at, values, color=BLUE, linewidth=1.2, marker=dots, markersize=2.5)
             axes.set_xlabel(what)
             axes.xaxis.set_major_locator(MaxNLocator(nbins=5, integer=what == "iteration"))
-            if len(validation) == len(values):
+            if compared:
                 twin = axes.twinx()
                 twin.plot(x, validation, color="#d55e00", linewidth=1)
                 twin.set_ylabel("validation", color="#d55e00")

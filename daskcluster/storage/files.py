@@ -98,14 +98,14 @@ def new_file(place: Location, *, overwrite: bool = False) -> Iterator[Any]:
         out = fs.open(path, "wb")
     try:
         yield out
+        with explained(place, "output"):
+            out.close()
     except BaseException:
         with suppress(Exception):  # what ended the writing is what the caller should hear of
             out.discard()
         out.closed = True
         raise
-    with explained(place, "output"):
-        out.close()
-        fs.invalidate_cache()
+    fs.invalidate_cache()
 
 
 @contextmanager
@@ -404,7 +404,7 @@ def match_files(place: Location) -> tuple[Location, list[StoredFile]]:
     (fs, path), location, search = place.filesystem(), place, "find"
     with explained(place, "file or folder"):
         fs.invalidate_cache()
-        if any(mark in place.url for mark in _MARKS) and not fs.exists(path):
+        if _is_pattern(place.url) and not fs.exists(path):
             location, path, search = *_pattern(place), "glob"
         found: dict[str, Any] = retry(
             lambda: while_others_write(lambda: getattr(fs, search)(path, detail=True)), place
@@ -425,7 +425,7 @@ def _pattern(place: Location) -> tuple[Location, str]:
     """Return the folder above the first wildcard of a pattern, and the pattern for a file system."""
     path, url, literal, head = place.filesystem()[1], place.url, "", ""
     above = [url[:at] for at, letter in enumerate(url) if letter == "/"]
-    for folder in (each for each in above if any(mark in each for mark in _MARKS)):
+    for folder in filter(_is_pattern, above):
         fs, name = replace(place, url=folder).filesystem()
         if fs.exists(name):
             literal, head = folder, name
@@ -516,15 +516,48 @@ def digest_of_files(files: Iterable[StoredFile], below: str) -> str:
 def remove_file(place: Location, name: str) -> None:
     """Remove a file, if it is there."""
     fs, path = place.filesystem()
+    _remove(fs, f"{path}/{name}")
+
+
+def remove_files(place: Location, paths: Iterable[str]) -> None:
+    """Remove files of the store of a place, by their full paths there; those that are gone are ignored.
+
+    File systems of fsspec take paths with ``*``, ``?`` or ``[`` for patterns when they remove several, so
+    these are removed one by one.
+    """
+    fs = place.filesystem()[0]
+    paths = list(paths)
+    together = [path for path in paths if not _is_pattern(path)]
+    alone = [path for path in paths if _is_pattern(path)]
+    if together:
+        fs.rm(together)
+    with ThreadPoolExecutor(_REQUESTS, thread_name_prefix="daskcluster-files") as pool:
+        list(pool.map(lambda path: _remove(fs, path), alone))
+
+
+def _remove(fs: Any, path: str) -> None:
     with suppress(FileNotFoundError):  # another process removed it
-        fs.rm_file(f"{path}/{name}")
+        fs.rm_file(path)
+
+
+def _is_pattern(path: str) -> bool:
+    return any(mark in path for mark in _MARKS)
 
 
 def remove_folder(place: Location) -> None:
     """Remove everything below a place; no error if there is nothing."""
     fs, path = place.filesystem()
-    with suppress(FileNotFoundError):
-        while_others_write(lambda: fs.rm(path, recursive=True))
+    if place.is_local or not _is_pattern(path):
+        with suppress(FileNotFoundError):
+            while_others_write(lambda: fs.rm(path, recursive=True))
+        return
+    fs.invalidate_cache()
+    found = while_others_write(lambda: fs.find(path, withdirs=True, detail=True))
+    folders = {name for name, facts in found.items() if facts.get("type") == "directory"}
+    remove_files(place, (name for name in found if name not in folders))
+    for folder in sorted({*folders, path}, reverse=True):
+        with suppress(FileNotFoundError):  # in most stores a folder is gone with its last file
+            fs.rmdir(folder)
 
 
 # -- room on disks ---------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ from daskcluster.storage.files import (
     list_names,
     read_file,
     remove_file,
+    remove_files,
     remove_folder,
     write_file,
 )
@@ -116,16 +117,31 @@ class Staging:
                     "you may write."
                 ) from error
             return cls(target, work, overwrite, mark, stays=resume)
+        staging = cls(target, target, overwrite, mark, stays=resume)
         with explained(target, "output"):
             resumes = resume and bool(mark) and not is_there
             if not (resumes and read_file(target, PARTIAL_MARK) == mark.encode()):
-                # First an empty mark: if this process dies now, the next writer may replace the output.
-                # The identity of the output follows last: until then, chunks of another one may remain.
-                write_file(target, PARTIAL_MARK, b"")
-                retry(lambda: _remove_all(target, but_the_mark=True), target)
-                if mark:
-                    write_file(target, PARTIAL_MARK, mark.encode())
-        return cls(target, target, overwrite, mark, stays=resume)
+                staging._clear(replaces=is_there)
+        return staging
+
+    def _clear(self, *, replaces: bool) -> None:
+        """Mark an output of an object store as partial, and remove what is there."""
+        target, marked = self.target, False
+        try:
+            # First an empty mark: if this process dies now, the next writer may replace the output.
+            # The identity of the output follows last: until then, chunks of another one may remain.
+            write_file(target, PARTIAL_MARK, b"")
+            marked = True
+            retry(lambda: _remove_all(target, but_the_mark=True), target)
+            if self.mark:
+                write_file(target, PARTIAL_MARK, self.mark.encode())
+        except BaseException:
+            if marked or not replaces:
+                self.discard()
+            else:  # the earlier output is whole, with or without a mark that a failed request left
+                with suppress(Exception):
+                    remove_file(target, PARTIAL_MARK)
+            raise
 
     def commit(self, documents: Mapping[str, bytes]) -> None:
         """Publish the output: write `documents` (metadata by relative path) in order, after all chunks.
@@ -186,6 +202,10 @@ class Staging:
         self.abort()
         if full is not None:
             raise full from error
+
+    def withdraw(self) -> None:
+        """Remove the committed output, because another one that belongs to it failed."""
+        retry(lambda: _remove_all(self.target), self.target)
 
     def discard(self) -> None:
         """Remove what has been written, also what would stay for another writer."""
@@ -335,8 +355,7 @@ def _remove_all(target: Location, *, but_the_mark: bool = False) -> None:
     heads = [name for name in names if name.removeprefix(f"{path}/") in METADATA]
     rest = [name for name in names if name not in heads and not name.endswith(PARTIAL_MARK)]
     for part in (heads, rest):
-        if part:
-            fs.rm(part)
+        remove_files(target, part)
     if not but_the_mark:
         remove_folder(target)
     fs.invalidate_cache()

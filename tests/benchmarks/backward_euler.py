@@ -222,11 +222,18 @@ def _kept(data: EulerSet, options: Settings) -> int:
     return BLOCK * min(len(list(folder.glob(f"{cell.name}-[0-9]*.json"))) for cell in cells)
 
 
+def _starts_of(block: int, options: Settings) -> int:
+    """Return the number of starts of a block: the last one may have fewer."""
+    return min(BLOCK, options.seeds - block * BLOCK)
+
+
 def _block(data: EulerSet, cell: Cell, block: int, options: Settings) -> np.ndarray:
-    path = folder_of(options) / "starts" / data.name / f"{cell.name}-{block}.json"
+    count = _starts_of(block, options)
+    part = "" if count == BLOCK else f"first{count}-"
+    path = folder_of(options) / "starts" / data.name / f"{cell.name}-{part}{block}.json"
     if path.exists():
         return np.array(json.loads(path.read_text()))
-    say(f"    {cell.name}, starts {block * BLOCK} to {block * BLOCK + BLOCK}")
+    say(f"    {cell.name}, starts {block * BLOCK} to {block * BLOCK + count}")
     values = PROGRAMS[cell.program](data.rows, cell, block, options) / (2 * data.n)
     path.parent.mkdir(parents=True, exist_ok=True)
     waiting = path.with_suffix(".part")
@@ -240,7 +247,7 @@ def euler(rows: np.ndarray, cell: Cell, block: int, options: Settings) -> np.nda
     from daskcluster import BackwardEulerKMeans, LocalEngine
 
     model = BackwardEulerKMeans(
-        cell.k, init=cell.init, n_init=BLOCK, batch_size=cell.batch,
+        cell.k, init=cell.init, n_init=_starts_of(block, options), batch_size=cell.batch,
         step_size=cell.gamma * cell.k, decay=cell.decay, averaging=cell.alpha,
         size_limit=cell.size_limit, inner_iter=cell.inner, max_iter=cell.outer, random_state=block,
         engine=LocalEngine(options.threads),
@@ -254,7 +261,7 @@ def lloyd(rows: np.ndarray, cell: Cell, block: int, options: Settings) -> np.nda
     from tests.benchmarks.harness.peers import quietly
 
     found = []
-    for first in _first_centres(rows, cell.k, block):
+    for first in _first_centres(rows, cell.k, block, options):
         model = KMeans(
             cell.k, init=first, max_iter=cell.outer, tol=0, engine=LocalEngine(options.threads)
         )
@@ -274,7 +281,7 @@ def mini_batches(rows: np.ndarray, cell: Cell, block: int, options: Settings) ->
     from daskcluster.methods.minibatch.chunkwise import MiniBatchStepper, MovingCentres
 
     found = []
-    for number, first in enumerate(_first_centres(rows, cell.k, block)):
+    for number, first in enumerate(_first_centres(rows, cell.k, block, options)):
         stepper = MiniBatchStepper(MovingCentres.start(first))
         with Batches(open_dataset(rows), cell.batch, block * BLOCK + number) as batches:
             for _ in range(cell.outer):
@@ -285,8 +292,9 @@ def mini_batches(rows: np.ndarray, cell: Cell, block: int, options: Settings) ->
     return np.array(found)
 
 
-def _first_centres(rows: np.ndarray, k: int, block: int) -> Sequence[np.ndarray]:
-    randoms = (np.random.default_rng(block * BLOCK + number) for number in range(BLOCK))
+def _first_centres(rows: np.ndarray, k: int, block: int, options: Settings) -> Sequence[np.ndarray]:
+    numbers = range(_starts_of(block, options))
+    randoms = (np.random.default_rng(block * BLOCK + number) for number in numbers)
     return [rows[random.choice(len(rows), k, replace=False)] for random in randoms]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +23,11 @@ def test_every_start_is_kept_and_found_again(tmp_path, monkeypatch):
     asked = settings(tmp_path)
     found = objectives(data, cell, asked)
     assert found.shape == (3,)
+    more = objectives(data, cell, settings(tmp_path, seeds=13))
+    assert np.array_equal(more[:3], found)
+    files = tmp_path.rglob("starts/iris/*.json")
+    counts = sorted(len(json.loads(file.read_text())) for file in files)
+    assert counts == [3, 3, 10]  # no more than were asked for
     monkeypatch.setitem(backward_euler.PROGRAMS, "SBE", None)
     assert np.array_equal(objectives(data, cell, asked), found)
     assert len(objectives(data, cell, settings(tmp_path, seeds=10))) == 10

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,7 +17,7 @@ import numpy as np
 import pytest
 
 from daskcluster.models.fitted import load_document
-from tests.cli.conftest import start
+from tests.cli.conftest import COMMAND, start
 
 
 def finish(*arguments: str, timeout: float = 120) -> tuple[int, str, str]:
@@ -177,3 +178,31 @@ def wait_until(is_so: Any, process: Any) -> None:
     except BaseException:
         process.kill()
         raise
+
+
+@pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-", "| true", "2>&1 | true"])
+def test_closed_streams_and_pipes_end_no_command(here: Path, closed: str) -> None:
+    fit = shlex.join([*COMMAND, "fit", "rows.npy", "--n-clusters", "4", "--random-state", "0"])
+    more = "--progress --model m.zarr --labels l.npy --json"
+    ran = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f"{fit} {more} {closed}"], check=False, timeout=120
+    )
+    assert ran.returncode == 0
+    assert load_document("m.zarr").n_clusters == 4
+    assert np.load("l.npy").shape == (2000,)
+    failing = ["bash", "-o", "pipefail", "-c", f"{shlex.join([*COMMAND, 'info', 'none'])} {closed}"]
+    assert subprocess.run(failing, check=False, timeout=60).returncode == 1
+
+
+def test_watching_ends_with_its_reader(here: Path, record: Any) -> None:
+    record("stream", "rows.npy", "--state", "state", "--n-clusters", "4", "--once")
+    watch = shlex.join([*COMMAND, "stream-status", "state", "--watch", "0.1s"])
+    ran = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f"{watch} | head -n 1"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout

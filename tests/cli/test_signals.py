@@ -44,7 +44,9 @@ main(["info", "x"])
 
 
 @pytest.mark.parametrize("code", [COMES_IN_A_CONSTRUCTOR, COMES_IN_A_FINALIZER])
-@pytest.mark.parametrize(("number", "exit_code"), [("SIGINT", 130), ("SIGTERM", 143)])
+@pytest.mark.parametrize(
+    ("number", "exit_code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 143)]
+)
 def test_an_interrupt_ends_the_command_whenever_it_comes(
     code: str, number: str, exit_code: int
 ) -> None:

@@ -16,8 +16,9 @@ class AnnData:
 
     def __init__(self, X, obsm=None, layers=None, *, backed=False):
         self.X, self.obsm, self.layers = X, obsm or {}, layers or {}
-        self.obs, self.uns = pd.DataFrame(index=range(50)), {}
+        self.obs, self.uns = pd.DataFrame(index=[f"c{at}" for at in range(50)]), {}
         self.n_obs, self.isbacked, self.is_view = 50, backed, backed
+        self.obs_names = [f"c{at}" for at in range(50)]
         self.var_names = [f"g{at}" for at in range(0 if X is None else X.shape[1])]
 
 
@@ -137,3 +138,45 @@ def test_labels_go_into_a_file(kind, tmp_path):
     with pytest.raises(dc.errors.DatasetNotFoundError, match="no file"):
         dc.annotate(tmp_path / "none.h5ad", labels)
     assert [each.name for each in tmp_path.iterdir()] == [path.name]
+
+
+def stored(adata, ending, tmp_path):
+    path = str(tmp_path / f"cells{ending}")
+    adata.write_h5ad(path) if ending == ".h5ad" else adata.write_zarr(path)
+    return path
+
+
+@pytest.mark.parametrize("ending", [".h5ad", ".zarr"])
+def test_labels_are_matched_with_cells_by_name(ending, tmp_path):
+    X, order = rows(), np.random.default_rng(1).permutation(50)
+    X[7] = np.nan
+    adata = real(X)
+    adata.obs_names = [f"c{at}" for at in range(50)]
+    cells = dc.open_dataset(stored(adata, ending, tmp_path), array="X", missing="drop")
+    assert (cells.id_column, np.asarray(cells.ids(0, 8))[7]) == ("obs_names", "c8")
+    labels = dc.KMeans(3, random_state=0).fit(cells).labels_
+    shuffled = adata[order].copy()
+    dc.annotate(shuffled, labels, "clusters")
+    known = dict(zip(adata.obs_names, np.asarray(labels), strict=True))
+    found = shuffled.obs["clusters"]
+    assert found.isna().tolist() == [name == "c7" for name in shuffled.obs_names]
+    assert list(found.cat.categories) == ["0", "1", "2"]
+    assert all(int(found[name]) == label for name, label in known.items() if name != "c7")
+    dc.annotate(shuffled[:9].copy(), labels)  # a part of the cells
+    dc.annotate(shuffled, np.asarray(labels))  # by position, as arrays have no names
+    series = pd.Series(np.asarray(labels), index=adata.obs_names)
+    dc.annotate(shuffled, series, "series")
+    assert shuffled.obs["series"].equals(found)
+
+    shuffled.obs_names = [f"d{name}" for name in shuffled.obs_names]
+    with pytest.raises(ValueError, match=f"50 of 50 cells have no label.*, e.g. 'dc{order[0]}'"):
+        dc.annotate(shuffled, labels)
+    shuffled.obs_names = ["c1"] * 50
+    with pytest.raises(ValueError, match="two cells are called 'c1'"):
+        dc.annotate(shuffled, labels)
+
+
+def test_names_of_cells_are_the_ids_of_labels(tmp_path):
+    adata = standing_in(rows())
+    dc.KMeans(3, random_state=0).fit(adata).predict(adata, output=str(tmp_path / "labels.csv"))
+    assert pd.read_csv(tmp_path / "labels.csv")["obs_names"].tolist() == list(adata.obs_names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import uuid
 import warnings
 from itertools import pairwise
 from pathlib import Path
@@ -264,3 +265,33 @@ def test_rows_without_an_id_are_counted(tmp_path: Path) -> None:
         warnings.simplefilter("error")
         named = dc.open_dataset(table.slice(80, 10), id_column="key")
         model.predict(named, output=str(tmp_path / "other.parquet"))
+
+
+def _ids(kind: str) -> Any:
+    texts = [f"row {at}" for at in range(len(ROWS))]
+    uuids = [uuid.UUID(int=at) for at in range(len(ROWS))]
+    return {
+        "view": lambda: pa.array(texts, pa.string_view()),
+        "dictionary": lambda: pa.array(texts).dictionary_encode(),
+        "uuid": lambda: pa.array([each.bytes for each in uuids], pa.binary(16)),
+        "binary": lambda: pa.array([each.encode() for each in texts], pa.binary()),
+        "list": lambda: pa.array([[at] for at in range(len(ROWS))]),
+        "struct": lambda: pa.array([{"a": at} for at in range(len(ROWS))]),
+    }[kind]()
+
+
+@pytest.mark.parametrize("kind", ["view", "dictionary", "uuid", "binary", "list", "struct"])
+def test_csv_has_ids_as_texts_or_they_are_refused_before_the_pass(
+    kind: str, model: Any, tmp_path: Path
+) -> None:
+    columns = {f"x{at}": ROWS[:, at] for at in range(ROWS.shape[1])}
+    rows = dc.open_dataset(pa.table(columns | {"id": _ids(kind)}), id_column="id")
+    url = str(tmp_path / "labels.csv")
+    if kind in ("binary", "list", "struct"):
+        with pytest.raises(InvalidParameterError, match="the ids in column"):
+            model.predict(rows, output=url)
+        assert os.listdir(tmp_path) == []
+        return
+    model.predict(rows, output=url)
+    texts = csv.read_csv(url).column("id").to_pylist()
+    assert texts[7] == ("00000000-0000-0000-0000-000000000007" if kind == "uuid" else "row 7")

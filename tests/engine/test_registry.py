@@ -6,15 +6,19 @@ from concurrent.futures import CancelledError
 from types import SimpleNamespace
 from typing import Any
 
+import dask
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
 import daskcluster as dc
 from daskcluster.data.generate import Mixture
+from daskcluster.engine import compat
+from daskcluster.engine.dask import DaskEngine
 from daskcluster.engine.registry import WorkerRegistry
-from daskcluster.errors import InvalidDataError, SchedulerUnreachableError
+from daskcluster.errors import EngineError, InvalidDataError, SchedulerUnreachableError
 from tests.benchmarks.scaling.generated import GeneratedDataset
+from tests.engine.test_dask import eventually
 
 
 class Line:
@@ -78,3 +82,31 @@ def test_labels_cannot_be_read_after_the_client_is_closed() -> None:
             SchedulerUnreachableError, match="read results that they compute, such as labels_"
         ):
             np.asarray(model.labels_)
+
+
+def test_paused_workers_are_named_with_their_memory() -> None:
+    options: dict[str, Any] = {
+        "processes": False,
+        "n_workers": 1,
+        "dashboard_address": "127.0.0.1:0",
+    }
+    with (
+        dask.config.set({"distributed.worker.memory.pause": 0.001}),
+        LocalCluster(memory_limit="2GiB", **options) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        eventually(lambda: compat.paused_workers(client))
+        (address, (used, limit)) = next(iter(compat.paused_workers(client).items()))
+        assert used > 0
+        assert limit == 2 << 30
+        with pytest.raises(EngineError, match=f"1 are paused, .*{address} has .* of 2.0 GiB"):
+            DaskEngine(client, timeout=0.5).place(dc.open_dataset(np.eye(4)))
+
+
+def test_a_model_whose_client_is_closed_says_how_to_use_it() -> None:
+    with LocalCluster(n_workers=1, processes=False, dashboard_address="127.0.0.1:0") as cluster:
+        with Client(cluster, set_as_default=False) as client:
+            model = dc.KMeans(2, random_state=0, engine=client).fit(np.eye(4))
+        with pytest.raises(SchedulerUnreachableError, match=r"use set_params\(engine=None\)"):
+            model.predict(np.eye(4))
+        assert model.set_params(engine=None).predict(np.eye(4)).shape == (4,)

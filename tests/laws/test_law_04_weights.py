@@ -74,3 +74,17 @@ def test_the_least_and_very_large_weights_change_nothing_else(make, factor):
     centres = "means_" if hasattr(one, "means_") else "cluster_centers_"
     np.testing.assert_array_equal(getattr(one, centres), getattr(other, centres))
     np.testing.assert_array_equal(one.predict(X), other.predict(X))
+
+
+@pytest.mark.parametrize("exponent", [*range(0, 22, 3), 22, 24, 30, 100])
+@pytest.mark.parametrize(
+    "estimator", [dc.KMeans, dc.MiniBatchKMeans, dc.VariationalGaussianMixture]
+)
+def test_light_rows_have_their_mean_or_are_refused(estimator, exponent):
+    rows, light = np.array([[0.0], [1e5], [100003.0]]), 10.0**-exponent
+    if exponent >= 22:
+        with pytest.raises(ValueError, match="differ too much: row 1 has"):
+            estimator(2, random_state=0).fit(rows, sample_weight=[1.0, light, light])
+    elif estimator is dc.KMeans:
+        model = dc.KMeans(2, init=rows[:2], tol=0).fit(rows, sample_weight=[1.0, light, light])
+        assert model.cluster_centers_[1, 0] == pytest.approx(100001.5, abs=1e-3)

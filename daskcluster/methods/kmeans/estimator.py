@@ -218,7 +218,8 @@ class KMeans(KMeansEstimator):
         Stop when the squared movement of all centres is at most this times the mean feature
         variance; 0 waits until nothing moves.
     metric : {"euclidean", "cosine"}, default "euclidean"
-        ``"cosine"`` is spherical k-means (Dhillon and Modha 2001): rows and centres of length one.
+        ``"cosine"`` is spherical k-means (Dhillon and Modha 2001): rows and centres of length one. Rows of
+        zeros stay zeros, with a warning that counts them.
     random_state : int >= 0, RandomState or Generator, optional
         Seed; the same seed gives the same result to the bit.
     engine : Engine, dask.distributed.Client, "local" or address, optional

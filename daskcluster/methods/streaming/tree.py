@@ -25,7 +25,7 @@ from daskcluster.chunkwise.data_statistics import refuse_rows
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.memory import ArrayDataset
 from daskcluster.data.shuffle_passes import one_pass
-from daskcluster.data.weighted import array_weights
+from daskcluster.data.weighted import array_weights, least_weight
 from daskcluster.elementary import exp2
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import InlinePlacement, LocalEngine
@@ -363,6 +363,8 @@ def _drawn(
     total = float(len(rows)) if weights is None else float(weights.sum())
     if not total > 0.0:
         return rows[:0], np.empty(0)
+    if weights is not None:
+        rows, weights = _counted(rows, weights)
     dataset: RowDataset = ArrayDataset(rows)
     if weights is not None:
         dataset = dataset.with_weights(array_weights(weights, len(rows)))
@@ -370,6 +372,13 @@ def _drawn(
         found = draw_coreset(ScaledPlacement(placement), settings.size, key.derived_seed())
     # The total weight is known exactly; without this, its error would grow with each level.
     return found.rows, found.weights * (total / float(found.weights.sum()))
+
+
+def _counted(rows: Rows, weights: np.ndarray) -> tuple[Rows, np.ndarray]:
+    """Return the rows that are not too light to count next to the others, as those of long ago are."""
+    least = least_weight(float(weights.max(initial=0.0)), len(weights))
+    kept = np.flatnonzero((weights > 0.0) & (weights >= least))
+    return (rows, weights) if len(kept) == len(weights) else (rows[kept], weights[kept])
 
 
 FAN_IN = 4
@@ -579,9 +588,7 @@ class CoresetTree:
         for open_rows in self.tail:
             own = open_rows.weights_at(forgetting, self.now)
             parts.append((open_rows.rows, np.ones(len(open_rows)) if own is None else own))
-        rows, weights = united(parts)
-        kept = np.flatnonzero(weights > 0.0)
-        return (rows, weights) if len(kept) == len(weights) else (rows[kept], weights[kept])
+        return _counted(*united(parts))
 
     @property
     def kept_rows(self) -> int:
