@@ -182,7 +182,7 @@ SOURCES = [
         "daskcluster.data.memory:open_sparse",
     ),
     Source("AnnData", is_anndata, "daskcluster.data.open:open_anndata", ("array",)),
-    Source("Zarr object", is_zarr, "daskcluster.data.open:open_object", ("decode",)),
+    Source("Zarr object", is_zarr, "daskcluster.data.open:open_object", ("array", "decode")),
     Source(
         "Dask",
         lambda given: hasattr(given, "__dask_graph__"),

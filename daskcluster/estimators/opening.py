@@ -45,7 +45,15 @@ from daskcluster.data.grid import (
 )
 from daskcluster.data.label_files import GridShape, SourceRows, import_rioxarray
 from daskcluster.data.missing import ALL, SOME, presence, without_incomplete
-from daskcluster.data.nodes import metadata_digest, open_array, warn_of_missing_chunks
+from daskcluster.data.nodes import (
+    check_current,
+    metadata_digest,
+    node_in,
+    not_an_array,
+    open_array,
+    own_metadata,
+    warn_of_missing_chunks,
+)
 from daskcluster.data.open import open_source
 from daskcluster.data.spec import RowsSpec
 from daskcluster.data.writer import ArraySink
@@ -462,10 +470,11 @@ def open_grid(
         source, decoded, extra = _decoded(source, array, storage_options, whole)
         nodata, decoding_of = (None if nodata is None else np.nan), None
     elif is_stored:
-        place = location_of(source) if hasattr(source, "store") else locate(source, storage_options)
+        place = _place_of(source, storage_options)
         if place is not None:
             return _stored(place, str(array or ""), features, nodata, select, decoding_of, **rest)
-        packed, source = source, source[:]  # in the memory of this process already
+        packed = _array_in(source, str(array or ""))
+        source = packed[:]  # in the memory of this process already
     source, dims, coordinates, mapping = _unlabelled(source)
     axes = feature_axes(tuple(source.shape), dims, features)
     positions = selected_positions(tuple(source.shape), dims, coordinates, select, axes)
@@ -498,6 +507,24 @@ def open_grid(
         rows = np.ascontiguousarray(np.ma.getdata(rows))
     cells = GridShape(shape, None, template)
     return _grid(open_source(rows), cells, nodata, found, names, extra, decoded, **rest)
+
+
+def _place_of(source: Any, storage_options: Mapping[str, Any] | None) -> Location | None:
+    """Return the location of a path, or of an object of zarr that is as it is stored."""
+    if not hasattr(source, "store"):
+        return locate(source, storage_options)
+    place = location_of(source)
+    if place is not None:
+        check_current(source, place)
+    return place
+
+
+def _array_in(node: Any, name: str) -> Any:
+    """Return an array of zarr in a store without a location, or one of a group there."""
+    found = node_in(own_metadata(node), name, "the group")
+    if not hasattr(found, "shape"):
+        raise not_an_array(found, "the group", name)
+    return found
 
 
 def is_raster(source: Any) -> bool:
@@ -540,7 +567,12 @@ def _decoded(
     """Return decoded xarray, whether attributes decoded it, and what else is read."""
     if is_packed(source):
         return *decoded_cells(source, decoding_of), []
-    place = locate(source, storage_options)
+    place = _place_of(source, storage_options)
+    if place is None:
+        raise InvalidParameterError(
+            f"array={array!r} names several arrays of a group in a {type(source.store).__name__}; give "
+            "them as an xarray.Dataset."
+        )
     return (_raster if is_raster(source) else _variables)(place, array, decoding_of)
 
 
