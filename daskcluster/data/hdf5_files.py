@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from daskcluster.data.checks import check_dtype, check_shape
 from daskcluster.data.csr import CsrLayout, canonical, check_structure
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.grid import Decoding
+from daskcluster.data.memory import open_array_like, open_sparse
 from daskcluster.data.partitions import cut_rows
 from daskcluster.data.row_files import (
     FilesDataset,
@@ -29,15 +31,16 @@ from daskcluster.data.row_files import (
     with_array_weights,
 )
 from daskcluster.data.spec import RowsSpec
-from daskcluster.data.zarr import csr_arrays, row_edges
+from daskcluster.data.zarr import PARTS, csr_arrays, row_edges
 from daskcluster.errors import (
     DatasetNotFoundError,
     InvalidDataError,
+    InvalidParameterError,
 )
 from daskcluster.extras import import_extra, import_pyarrow
 from daskcluster.sparse_rows import INDEX_DTYPE, SparseRows, join_rows
-from daskcluster.storage.files import StoredFile, open_file
-from daskcluster.storage.location import Location
+from daskcluster.storage.files import StoredFile, match_files, open_file
+from daskcluster.storage.location import Location, locate
 
 
 class SparseFilesDataset(FilesDataset):
@@ -202,7 +205,7 @@ def open_hdf5(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -
     decoded: bool | None = None
     for file, place in zip(files, places, strict=True):
         with explained(place, "HDF5"), opened(place) as content:
-            name = _array_name(content, spec.array, place)
+            name = _array_name(content, spec.array, repr(place.url))
             node = content[name]
             if not hasattr(node, "shape"):
                 form, n_rows = _csr_format(content, name, place)
@@ -236,13 +239,61 @@ def open_hdf5(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -
 
     def read(place: Location, name: str) -> np.ndarray:
         with explained(place, "HDF5"), opened(place) as content:
-            weights: np.ndarray = content[_array_name(content, name, place)][()]
+            weights: np.ndarray = content[_array_name(content, name, repr(place.url))][()]
             return weights
 
     return with_array_weights(dataset, spec, places, read)
 
 
-def _array_name(content: Any, wanted: str | None, place: Location) -> str:
+def open_hdf5_object(node: Any, spec: RowsSpec) -> RowDataset:
+    """Open a dataset of h5py, or an array or a CSR matrix of its file or group, as by their path.
+
+    It is read in place, from a file that is open for reading alone. What can still be written, and what is
+    in no file on a disk, is read into memory.
+
+    Raises
+    ------
+    DatasetNotFoundError, InvalidDataError, InvalidParameterError
+    """
+    name, array = array_of(node, spec.array)
+    path = node.file.filename
+    if name and node.file.mode == "r" and isinstance(path, str) and os.path.isfile(path):
+        location, files = match_files(locate(path))
+        return open_hdf5(location, files, replace(spec, array=name))
+    if not hasattr(array, "shape"):
+        from scipy.sparse import csr_array
+
+        _, _, shape = csr_arrays(array, f"{name!r} of {path!r}")
+        data, indices, indptr = (array[part][:] for part in PARTS)
+        dataset: RowDataset = open_sparse(csr_array((data, indices, indptr), shape))
+        return dataset.with_facts(feature_names=stored_names(node.file, name, shape[1]))
+    check_dtype(array.dtype, what=f"array {name!r} in {path!r}")
+    decoding, decoded = Decoding.of(array, path, spec.decode)
+    dataset = open_array_like(array[()] if decoding is None else decoding.apply(array[()]), spec)
+    names = stored_names(node.file, name, dataset.n_features)
+    return dataset.with_facts(decoded=decoded, feature_names=names)
+
+
+def array_of(node: Any, wanted: str | None) -> tuple[str, Any]:
+    """Return the path in its file, and the node, of a dataset of h5py, or of the rows of a group.
+
+    Raises
+    ------
+    DatasetNotFoundError, InvalidDataError, InvalidParameterError
+    """
+    where = repr(node.file.filename)
+    if hasattr(node, "shape") or node.attrs.get("encoding-type") == "csr_matrix":
+        if wanted is not None:
+            raise InvalidParameterError(
+                f"array={wanted!r} was given, but {node.name!r} of {where} is itself an array; leave "
+                "array= out."
+            )
+        return (node.name or "").strip("/"), node
+    inner = _array_name(node, wanted or None, where)
+    return f"{node.name}/{inner}".strip("/"), node[inner]
+
+
+def _array_name(content: Any, wanted: str | None, where: str) -> str:
     found: dict[str, str] = {}
 
     def note(name: str, node: Any) -> None:
@@ -258,15 +309,15 @@ def _array_name(content: Any, wanted: str | None, place: Location) -> str:
     arrays = ", ".join(f"{name} ({what})" for name, what in found.items()) or "none"
     if wanted is not None:
         raise DatasetNotFoundError(
-            f"There is no array {wanted!r} in {place.url!r}; arrays there: {arrays}."
+            f"There is no array {wanted!r} in {where}; arrays there: {arrays}."
         )
     if wanted is None and "X" in content:
         return "X"
     if len(found) == 1:
         return next(iter(found))
     raise InvalidDataError(
-        f"{place.url!r} holds several arrays, or none of rows; say which with array= (--array). Arrays "
-        f"there: {arrays}."
+        f"{where} holds several arrays, or none of rows; say which with array= (--array). Arrays there: "
+        f"{arrays}."
     )
 
 

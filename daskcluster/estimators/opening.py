@@ -55,6 +55,7 @@ from daskcluster.data.nodes import (
     warn_of_missing_chunks,
 )
 from daskcluster.data.open import open_source
+from daskcluster.data.sources import is_hdf5, is_zarr
 from daskcluster.data.spec import RowsSpec
 from daskcluster.data.writer import ArraySink
 from daskcluster.data.zarr import ZarrRecipe, row_axes
@@ -226,8 +227,9 @@ def open_dataset(
     source : str, path or array
         A Zarr array (v2 or v3) or group by path or fsspec URL (``file://``, ``memory://``, ``s3://``,
         ``gs://``, ``abfs://``), also one that holds CSR rows in AnnData's layout (encoding-type
-        ``csr_matrix``), or a saved coreset, which brings its weights; a zarr.Array or such a zarr.Group; a
-        GeoTIFF (``.tif``), of which cells with data are rows and bands features, see `open_grid`.
+        ``csr_matrix``), or a saved coreset, which brings its weights; an array or group of zarr or h5py, as
+        by its path; a GeoTIFF (``.tif``), of which cells with data are rows and bands features, see
+        `open_grid`.
         A ``.npy``, ``.npz``, ``.parquet``, ``.arrow``, ``.feather``, ``.orc``, ``.csv``, ``.tsv``,
         ``.jsonl``, ``.h5ad`` or ``.h5`` file, text also as ``.gz``, ``.bz2``, ``.xz`` or ``.zst``, or many
         of one kind as one dataset: a folder, a pattern such as ``s3://bucket/emb/*.parquet``, or a list of
@@ -387,7 +389,7 @@ def open_grid(
 
     Parameters
     ----------
-    source : ndarray, dask array, xarray.DataArray or Dataset, zarr.Array, or path or URL
+    source : ndarray, dask array, xarray.DataArray or Dataset, array or group of zarr or h5py, path or URL
         A path or URL is of a Zarr array or group, or of a GeoTIFF (``.tif``, read by rioxarray).
         With one axis of features or more, and any number of others, e.g. (time, y, x, band). The variables
         of a Dataset are its features.
@@ -418,7 +420,8 @@ def open_grid(
         error that names it, or gets means, or is clustered by the features that it has, see
         `daskcluster.open_dataset`. A cell without any value is left out in every case.
     array : str or sequence of str, optional
-        For a Zarr group: which array; or several, whose values are the features of a cell.
+        For a Zarr group: which array; or several, whose values are the features of a cell. For a group of
+        h5py: which array.
     storage_options
         See `open_dataset`; of a URL.
     engine : Engine, dask.distributed.Client, "local" or address, optional
@@ -461,9 +464,7 @@ def open_grid(
     decoding_of: Any = partial(Decoding.of, fill=missing in ("mean", "partial"), **given)
     select, packed, decoded, extra = dict(select or {}), None, None, list[Location]()
     rest = {"missing": missing, "engine": engine, "callbacks": callbacks}
-    is_stored: bool = isinstance(source, (str, os.PathLike)) or type(source).__module__.startswith(
-        "zarr"
-    )
+    is_stored = isinstance(source, (str, os.PathLike)) or is_zarr(source) or is_hdf5(source)
     several = is_stored and not isinstance(array, (str, type(None)))
     if several or is_raster(source) or is_packed(source):
         whole = partial(decoding_of, fill=True)
@@ -511,6 +512,8 @@ def open_grid(
 
 def _place_of(source: Any, storage_options: Mapping[str, Any] | None) -> Location | None:
     """Return the location of a path, or of an object of zarr that is as it is stored."""
+    if is_hdf5(source):
+        return None
     if not hasattr(source, "store"):
         return locate(source, storage_options)
     place = location_of(source)
@@ -520,7 +523,11 @@ def _place_of(source: Any, storage_options: Mapping[str, Any] | None) -> Locatio
 
 
 def _array_in(node: Any, name: str) -> Any:
-    """Return an array of zarr in a store without a location, or one of a group there."""
+    """Return an array of zarr in a store without a location, or of h5py, or one of a group there."""
+    if is_hdf5(node):
+        from daskcluster.data.hdf5_files import array_of
+
+        return array_of(node, name or None)[1]
     found = node_in(own_metadata(node), name, "the group")
     if not hasattr(found, "shape"):
         raise not_an_array(found, "the group", name)
@@ -570,8 +577,8 @@ def _decoded(
     place = _place_of(source, storage_options)
     if place is None:
         raise InvalidParameterError(
-            f"array={array!r} names several arrays of a group in a {type(source.store).__name__}; give "
-            "them as an xarray.Dataset."
+            f"array={array!r} names several arrays, and source is a {type(source).__name__} without a URL "
+            "of Zarr; give the arrays as an xarray.Dataset."
         )
     return (_raster if is_raster(source) else _variables)(place, array, decoding_of)
 
@@ -580,7 +587,7 @@ def is_packed(source: Any) -> bool:
     """Return True for a DataArray or Dataset of xarray with attributes that say how to decode it."""
     if hasattr(source, "to_array"):
         return any(map(is_packed, source.data_vars.values()))
-    return hasattr(source, "dims") and not PACKING.isdisjoint(_packing(source))
+    return hasattr(source, "coords") and not PACKING.isdisjoint(_packing(source))
 
 
 def decoded_cells(
