@@ -32,6 +32,7 @@ from daskcluster.data.csr import csr_of
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.grid import (
     PACKING,
+    STACKED,
     Axes,
     Decoding,
     Grid,
@@ -396,7 +397,9 @@ def open_grid(
     features : int, str or sequence of these, optional
         The axes, or the names of the dimensions, that hold the features; of several axes all
         combinations are features, the last axis fastest. Default: a dimension named band, channel, feature
-        or variable (or their plural), else the last axis, if dimensions have no names.
+        or variable (or their plural), else the last axis, if dimensions have no names. Features are named
+        by their labels along these axes, such as ``2020/nir``, if there are any: a model finds its features
+        by them. The variables of a Dataset lie along ``"variable"``; one that is alone is opened as it is.
     nodata : float, optional
         A value that means no data, as NaN and masked values do. Where values are decoded it is a stored
         code. A stored grid is searched for it in one pass; pass ``numpy.nan`` if only NaN means no data
@@ -476,7 +479,8 @@ def open_grid(
             return _stored(place, str(array or ""), features, nodata, select, decoding_of, **rest)
         packed = _array_in(source, str(array or ""))
         source = packed[:]  # in the memory of this process already
-    source, dims, coordinates, mapping = _unlabelled(source)
+    by_variable = STACKED if several and features is None else features
+    source, dims, coordinates, mapping = _unlabelled(source, by_variable)
     axes = feature_axes(tuple(source.shape), dims, features)
     positions = selected_positions(tuple(source.shape), dims, coordinates, select, axes)
     template, names = template_and_names(dims, axes, positions, coordinates, mapping)
@@ -630,10 +634,10 @@ def _packing(array: Any) -> dict[str, Any]:
     return {name: at for name, at in array.attrs.items() if str(at) != nothing.get(name)}
 
 
-def _unlabelled(source: Any) -> tuple[Any, Any, Any, dict[str, str]]:
+def _unlabelled(source: Any, features: Axes | None) -> tuple[Any, Any, Any, dict[str, str]]:
     """Return values, and of xarray the names of dimensions, coordinates, and the reference system."""
     if hasattr(source, "dims"):
-        mapping, cells = grid_mapping(source), variables_as_features(source)
+        mapping, cells = grid_mapping(source), variables_as_features(source, features)
         bands = cells.attrs.get("long_name")
         coordinates = cells.coords.to_dataset().assign_attrs(long_name=bands)
         return cells.data, cells.dims, coordinates, mapping

@@ -661,3 +661,45 @@ def test_a_geotiff_and_its_map(tmp_path):
     assert (labels.to_numpy()[~grid.mask] == -1).all()
     raw = dc.open_grid(path, decode=False).dataset
     assert (raw.dtype, raw.n_rows, raw.decoded) == (np.int16, 2000, False)
+
+
+@pytest.mark.parametrize("door", ["memory", "lazy", "stored", "job"])
+def test_stacked_features_are_selected_by_their_labels(door, tmp_path):
+    """Dates, years and wavelengths are names as bands are: an order that changed is put right."""
+    xr = pytest.importorskip("xarray", reason="xarray is not installed")
+    values = np.random.default_rng(0).normal(size=(2, 3, 8, 9)) * np.arange(1, 7).reshape(
+        2, 3, 1, 1
+    )
+    along = {"date": [2020, 2021], "band": ["red", "nir", "swir"], "y": np.arange(8.0)}
+    cube = xr.DataArray(values, along, ("date", "band", "y", "x"), name="refl")
+
+    def opened(cells, features, name):
+        if door in ("memory", "lazy"):
+            return dc.open_grid(cells.chunk() if door == "lazy" else cells, features=features)
+        url = str(tmp_path / f"{name}.zarr")
+        cells.to_dataset().to_zarr(url, zarr_format=2, consolidated=False)
+        return dc.open_grid(url, array="refl", features=features)
+
+    both = ("date", "band")
+    grid = opened(cube, both, "fit")
+    assert grid.dataset.feature_names[:4] == ("2020/red", "2020/nir", "2020/swir", "2021/red")
+    model = dc.KMeans(3, random_state=0).fit(grid.dataset)
+    model.save(str(tmp_path / "model"))
+    other = cube[::-1, [2, 0, 1]]
+    found = opened(other, both, "other").dataset
+    expected = np.asarray(model.predict(grid.dataset))
+    assert np.array_equal(np.asarray(model.predict(found)), expected)
+    if door == "job":
+        url, labels = str(tmp_path / "other.zarr"), str(tmp_path / "labels.npy")
+        more = {"array": "refl", "grid": {"features": both}}
+        jobs.predict(str(tmp_path / "model"), url, output=labels, **more)
+        assert np.array_equal(np.load(labels).ravel(), expected)
+    renamed = opened(cube.assign_coords(date=[2021, 2022]), both, "renamed").dataset
+    with pytest.raises(InvalidDataError, match=r"now missing:\n- 2020/nir"):
+        dc.load_model(str(tmp_path / "model")).predict(renamed)
+    times = cube[:, 0].assign_coords(date=np.array(["2020-01-01", "2020-06-01T12"], "M8[ns]"))
+    days = opened(times.drop_vars("band"), "date", "days").dataset.feature_names
+    assert days == ("2020-01-01", "2020-06-01T12:00:00.000000000")
+    waves = cube[0].assign_coords(band=np.array([0.5, 0.66, 1.6], np.float32)).drop_vars("date")
+    assert opened(waves, "band", "waves").dataset.feature_names == ("0.5", "0.66", "1.6")
+    assert opened(cube[0, 0].drop_vars(["date", "band"]), "x", "x").dataset.feature_names is None
