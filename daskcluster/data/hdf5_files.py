@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -211,6 +212,7 @@ def open_hdf5(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -
                 form, n_rows = _csr_format(content, name, place)
             else:
                 what = f"array {name!r} in {place.url!r}"
+                check_sources(node, place.url)
                 check_shape(node.shape, flatten=spec.flatten, what=what)
                 check_dtype(node.dtype, what=what)
                 decoding, decoded = Decoding.of(node, place.url, spec.decode)
@@ -268,6 +270,7 @@ def open_hdf5_object(node: Any, spec: RowsSpec) -> RowDataset:
         dataset: RowDataset = open_sparse(csr_array((data, indices, indptr), shape))
         return dataset.with_facts(feature_names=stored_names(node.file, name, shape[1]))
     check_dtype(array.dtype, what=f"array {name!r} in {path!r}")
+    check_sources(array, path)
     decoding, decoded = Decoding.of(array, path, spec.decode)
     dataset = open_array_like(array[()] if decoding is None else decoding.apply(array[()]), spec)
     names = stored_names(node.file, name, dataset.n_features)
@@ -291,6 +294,57 @@ def array_of(node: Any, wanted: str | None) -> tuple[str, Any]:
         return (node.name or "").strip("/"), node
     inner = _array_name(node, wanted or None, where)
     return f"{node.name}/{inner}".strip("/"), node[inner]
+
+
+def check_sources(array: Any, path: Any) -> None:
+    """Refuse a virtual dataset that has none of its files; warn of one that lacks some.
+
+    HDF5 reads rows of a file that is not there as the fill value.
+
+    Parameters
+    ----------
+    array : h5py.Dataset
+    path : str or object
+        Path or URL of its file, which relative names start from; other files are found on a disk alone.
+
+    Raises
+    ------
+    InvalidDataError
+    """
+    if not array.is_virtual:
+        return
+    # A block number in a name, such as %b, stands for a number of files that is not known.
+    named = {each.file_name for each in array.virtual_sources() if "%" not in each.file_name}
+    folders: list[str] = []  # in which HDF5 looks
+    if isinstance(path, str) and os.path.isfile(path):
+        given = os.environ.get("HDF5_VDS_PREFIX", "").split(os.pathsep)
+        folders = [os.path.dirname(path), "", *filter(None, given)]
+    lost = sorted(
+        name
+        for name in named - {"."}
+        if not any(
+            os.path.exists(os.path.join(folder, each))
+            for folder in folders
+            for each in (name, os.path.basename(name))
+        )
+    )
+    if not lost:
+        return
+    shown = ", ".join(map(repr, lost[:_MOST_NAMED])) + (" ..." if len(lost) > _MOST_NAMED else "")
+    text = (
+        f"The virtual array {array.name!r} in {path!r} lacks {len(lost)} of its {len(named)} files, whose "
+        f"rows read as its fill value {array.fillvalue}: {shown}. "
+    )
+    if len(lost) == len(named):
+        raise InvalidDataError(f"{text}Put them where the array names them, or create it again.")
+    warnings.warn(
+        f"{text}Put them where the array names them, or leave their rows out.",
+        UserWarning,
+        stacklevel=6,
+    )
+
+
+_MOST_NAMED = 5
 
 
 def _array_name(content: Any, wanted: str | None, where: str) -> str:
@@ -341,6 +395,8 @@ def _csr_format(content: Any, name: str, place: Location) -> tuple[Hdf5Format, i
             "tocsr(), or a dense array."
         )
     data, _, (n_rows, n_features) = csr_arrays(node, f"{name!r} of {place.url!r}")
+    for part in PARTS:
+        check_sources(node[part], place.url)
     chunk = data.chunks[0] if data.chunks else 0
     dtype = data.dtype.newbyteorder("=").str
     return Hdf5CsrFormat(name, n_features, dtype, chunk, _names_of(content, n_rows)), n_rows

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -66,6 +67,7 @@ from daskcluster.engine.memory import ONE_PASS
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
 from daskcluster.events import Callback
+from daskcluster.extras import import_extra
 from daskcluster.storage.location import Location, explain, locate
 from daskcluster.storage.zarr_stores import location_of
 from daskcluster.typing import Dataset
@@ -391,7 +393,8 @@ def open_grid(
     Parameters
     ----------
     source : ndarray, dask array, xarray.DataArray or Dataset, array or group of zarr or h5py, path or URL
-        A path or URL is of a Zarr array or group, or of a GeoTIFF (``.tif``, read by rioxarray).
+        A path or URL is of a Zarr array or group, or of a GeoTIFF (``.tif``, read by rioxarray; also what
+        rasterio opened), of which a mask or a band of opacity (alpha) says where there are no data.
         With one axis of features or more, and any number of others, e.g. (time, y, x, band). The variables
         of a Dataset are its features.
     features : int, str or sequence of these, optional
@@ -471,7 +474,7 @@ def open_grid(
     several = is_stored and not isinstance(array, (str, type(None)))
     if several or is_raster(source) or is_packed(source):
         whole = partial(decoding_of, fill=True)
-        source, decoded, extra = _decoded(source, array, storage_options, whole)
+        source, decoded, extra = _decoded(source, array, storage_options, whole, decode)
         nodata, decoding_of = (None if nodata is None else np.nan), None
     elif is_stored:
         place = _place_of(source, storage_options)
@@ -519,7 +522,7 @@ def _place_of(source: Any, storage_options: Mapping[str, Any] | None) -> Locatio
     if is_hdf5(source):
         return None
     if not hasattr(source, "store"):
-        return locate(source, storage_options)
+        return locate(source.name if hasattr(source, "colorinterp") else source, storage_options)
     place = location_of(source)
     if place is not None:
         check_current(source, place)
@@ -539,14 +542,26 @@ def _array_in(node: Any, name: str) -> Any:
 
 
 def is_raster(source: Any) -> bool:
-    """Return True for the path of a GeoTIFF."""
+    """Return True for the path of a GeoTIFF, or a raster that rasterio opened."""
+    if type(source).__module__.partition(".")[0] == "rasterio" and hasattr(source, "colorinterp"):
+        return True
     named = isinstance(source, (str, os.PathLike))
     return named and os.fspath(source).lower().endswith((".tif", ".tiff"))
 
 
-def _raster(location: Location, array: Any, decoding_of: Any) -> tuple[Any, Any, list[Location]]:
-    """Return the bands of a GeoTIFF as a lazy DataArray; see `_decoded`."""
+_RASTERIO = ("rasterio", "rasterio.enums")
+
+
+def _raster(
+    location: Location, array: Any, decoding_of: Any, decode: bool | None
+) -> tuple[Any, bool | None, list[Location]]:
+    """Return the bands of a GeoTIFF as a lazy DataArray; see `_decoded`.
+
+    A band of opacity is no feature. It, or a mask, says where there are no data, as rasterio has it; not
+    where stored numbers are asked for.
+    """
     open_rasterio = import_rioxarray().open_rasterio
+    rasterio, enums = (import_extra(name, "raster", "GeoTIFF files need it") for name in _RASTERIO)
     if array is not None or not location.is_local:
         raise InvalidParameterError(
             f"{location.url!r} is a raster, which is read from a disk and as a whole; copy it there, and "
@@ -554,10 +569,27 @@ def _raster(location: Location, array: Any, decoding_of: Any) -> tuple[Any, Any,
         )
     if not os.path.exists(location.url):
         raise explain(FileNotFoundError(location.url), location, "file")
-    bands, decoded = decoded_cells(
-        open_rasterio(location.url, chunks=dict.fromkeys("xy", "auto")), decoding_of, location.url
-    )
-    return bands, decoded, [location]
+    with rasterio.open(location.url) as found:
+        shown = np.array([kind != enums.ColorInterp.alpha for kind in found.colorinterp])
+        shown |= not shown.any()
+        masked = any(enums.MaskFlags.per_dataset in flags for flags in found.mask_flag_enums)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* differ across bands", UserWarning)
+        raw = open_rasterio(location.url, chunks=dict.fromkeys("xy", "auto"))
+        bands, decoded = decoded_cells(raw.isel(band=shown), decoding_of, location.url)
+        seen = None
+        if not shown.all():
+            seen = (raw.isel(band=~shown) != 0).all("band")
+        elif masked:
+            # Of rioxarray's own chunks, those of a masked raster have the names of those without a mask.
+            chunks, token = dict(raw.chunksizes), raw.data.name
+            values = open_rasterio(location.url, masked=True)
+            seen = values.chunk(chunks, name_prefix="mask-", token=token).notnull()
+    if seen is None:
+        return bands, decoded, [location]
+    if decode is False:
+        return bands, False, [location]
+    return bands.where(seen), None if decode else True, [location]
 
 
 def _variables(location: Location, names: Any, decoding_of: Any) -> tuple[Any, Any, list[Location]]:
@@ -573,7 +605,11 @@ def _variables(location: Location, names: Any, decoding_of: Any) -> tuple[Any, A
 
 
 def _decoded(
-    source: Any, array: Any, storage_options: Mapping[str, Any] | None, decoding_of: Any
+    source: Any,
+    array: Any,
+    storage_options: Mapping[str, Any] | None,
+    decoding_of: Any,
+    decode: bool | None,
 ) -> tuple[Any, bool | None, list[Location]]:
     """Return decoded xarray, whether attributes decoded it, and what else is read."""
     if is_packed(source):
@@ -584,14 +620,18 @@ def _decoded(
             f"array={array!r} names several arrays, and source is a {type(source).__name__} without a URL "
             "of Zarr; give the arrays as an xarray.Dataset."
         )
-    return (_raster if is_raster(source) else _variables)(place, array, decoding_of)
+    if is_raster(source):
+        return _raster(place, array, decoding_of, decode)
+    return _variables(place, array, decoding_of)
 
 
 def is_packed(source: Any) -> bool:
     """Return True for a DataArray or Dataset of xarray with attributes that say how to decode it."""
     if hasattr(source, "to_array"):
         return any(map(is_packed, source.data_vars.values()))
-    return hasattr(source, "coords") and not PACKING.isdisjoint(_packing(source))
+    if not hasattr(source, "coords"):
+        return False
+    return not PACKING.isdisjoint(_packing(source)) or bool(_packing_of_bands(source))
 
 
 def decoded_cells(
@@ -617,7 +657,19 @@ def decoded_cells(
                 source[name], decoding_of, at, as_xarray=as_xarray
             )
             flags.add(decoded)
-        return source, True if True in flags else False if False in flags else None
+        return source, _any_decoded(flags)
+    if packing := _packing_of_bands(source):
+        import xarray
+
+        others = {name: at for name, at in source.attrs.items() if name not in _OF_BANDS}
+        several, parts, flags = "band" in source.dims, [], set()
+        for number, attributes in enumerate(packing):
+            part = source.isel(band=[number]) if several else source.copy(deep=False)
+            part.attrs = others | attributes
+            part, decoded = decoded_cells(part, decoding_of, where)
+            parts.append(part)
+            flags.add(decoded)
+        return xarray.concat(parts, "band") if several else parts[0], _any_decoded(flags)
     source = source.copy(deep=False)
     if not as_xarray:
         source.attrs = _packing(source)
@@ -626,6 +678,27 @@ def decoded_cells(
         source = source.copy(data=decoding.apply(source.data))
         source.attrs = {name: value for name, value in source.attrs.items() if name not in PACKING}
     return source, decoded
+
+
+def _any_decoded(flags: set[bool | None]) -> bool | None:
+    return True if True in flags else False if False in flags else None
+
+
+_OF_BANDS = {"scales": "scale_factor", "offsets": "add_offset"}
+"""Attributes with a value for each band of a GeoTIFF, as rioxarray has them, and those of one."""
+
+
+def _packing_of_bands(array: Any) -> list[dict[str, Any]]:
+    """Return the scale and the offset of each band of a DataArray, if bands differ in them."""
+    along = array.coords.get("band")
+    given = {name: array.attrs.get(name) for name in _OF_BANDS}
+    given = {name: at for name, at in given.items() if isinstance(at, (tuple, list))}
+    if not given or along is None or along.ndim > 1 or along.dtype.kind not in "iu":
+        return []
+    numbers = np.atleast_1d(along.values).tolist()
+    if min(numbers) < 1 or max(numbers) > min(map(len, given.values())):
+        return []
+    return [{_OF_BANDS[name]: at[number - 1] for name, at in given.items()} for number in numbers]
 
 
 def _packing(array: Any) -> dict[str, Any]:

@@ -703,3 +703,39 @@ def test_stacked_features_are_selected_by_their_labels(door, tmp_path):
     waves = cube[0].assign_coords(band=np.array([0.5, 0.66, 1.6], np.float32)).drop_vars("date")
     assert opened(waves, "band", "waves").dataset.feature_names == ("0.5", "0.66", "1.6")
     assert opened(cube[0, 0].drop_vars(["date", "band"]), "x", "x").dataset.feature_names is None
+
+
+@pytest.mark.parametrize("n_bands", [2, 4])
+@pytest.mark.parametrize("hides", ["alpha", "mask"])
+def test_a_mask_or_an_opacity_of_a_geotiff_says_where_there_are_no_data(n_bands, hides, tmp_path):
+    rioxarray = pytest.importorskip("rioxarray", reason="rioxarray is not installed")
+    rasterio = pytest.importorskip("rasterio", reason="rasterio is not installed")
+    codes = np.random.default_rng(0).integers(0, 99, (n_bands, 12, 9)).astype(np.uint8)
+    seen = np.full((12, 9), 255, np.uint8)
+    seen[:3], seen[5, 5] = 0, 7  # hardly opaque, but there
+    options = {"driver": "GTiff", "width": 9, "height": 12, "dtype": "uint8", "count": n_bands}
+    options["photometric"] = "MINISBLACK"
+    if hides == "alpha":
+        options |= {"alpha": "yes", "photometric": "RGB" if n_bands == 4 else "MINISBLACK"}
+        codes[-1] = seen
+    url = tmp_path / "x.tif"
+    with rasterio.open(url, "w", crs="EPSG:32633", **options) as file:
+        file.write(codes)
+        if hides == "mask":
+            file.write_mask(seen)
+    bands = codes[:-1] if hides == "alpha" else codes
+    grid = dc.open_grid(url)
+    assert np.array_equal(grid.mask, seen > 0)
+    assert np.array_equal(grid.mask, rioxarray.open_rasterio(url, masked=True)[0].notnull())
+    assert np.array_equal(grid.dataset.to_numpy(), bands[:, seen > 0].T)
+    doubled = dc.open_grid(url, dequantize=np.arange(256.0) * 2).dataset.to_numpy()
+    assert np.array_equal(doubled, bands[:, seen > 0].T * 2)
+    raw = dc.open_grid(url, decode=False).dataset
+    assert (raw.n_rows, raw.n_features, raw.decoded) == (108, len(bands), False)
+    model = dc.KMeans(2, random_state=0).fit(url)
+    assert len(np.asarray(model.labels_)) == 9 * 9
+    record = jobs.fit(str(url), n_clusters=2, model=str(tmp_path / "model"))
+    assert record.n_rows == 9 * 9
+    model.predict(url, output=str(tmp_path / "labels.tif"))
+    found = rioxarray.open_rasterio(tmp_path / "labels.tif")[0].to_numpy()
+    assert np.array_equal(found >= 0, seen > 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -122,6 +123,28 @@ def xarray_like(name: str | None, **options: Any) -> Callable[[str], Any]:
     return lambda path: in_xarray(path, name, **options)
 
 
+def in_tif(path: str) -> None:
+    """Write two bands with a scale each, and a mask that hides the first two of six rows of cells."""
+    rasterio = pytest.importorskip("rasterio", reason="rasterio is not installed")
+    shape: dict[str, Any] = {"width": 5, "height": 6, "count": 2, "dtype": "int16"}
+    seen = np.where(np.arange(6)[:, None] < 2, 0, 255).astype(np.uint8).repeat(5, axis=1)
+    with rasterio.open(path, "w", driver="GTiff", crs="EPSG:32633", **shape) as file:
+        file.write(np.arange(60, dtype=np.int16).reshape(2, 6, 5))
+        file.scales, file.offsets = (0.001, 0.1), (0.0, 5.0)
+        file.write_mask(seen)
+
+
+def by_rasterio(path: str) -> Any:
+    return pytest.importorskip("rasterio", reason="rasterio is not installed").open(path)
+
+
+def by_rioxarray(path: str, **options: Any) -> Any:
+    library = pytest.importorskip("rioxarray", reason="rioxarray is not installed")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scales that differ
+        return library.open_rasterio(path, **options)
+
+
 IN_DEEP = {"array": "deep/e"}
 PACKED_ZARR: dict[str, Any] = {
     "write": lambda path: in_zarr(path, **PACKED), "expected": VALUES, "ending": ".zarr",
@@ -137,6 +160,10 @@ BANDS: dict[str, Any] = {
 }  # fmt: skip
 TABLE: dict[str, Any] = {
     "write": lambda path: pandas().to_parquet(path), "names": NAMES, "ending": ".parquet",
+}  # fmt: skip
+SCENE: dict[str, Any] = {
+    "write": in_tif, "names": ("1", "2"), "ending": ".tif", "opens": grid,
+    "expected": np.stack([np.arange(10, 30) * 0.001, np.arange(40, 60) * 0.1 + 5], axis=1),
 }  # fmt: skip
 BOTH, EACH = {"array": "both"}, {"array": ["red", "nir"]}
 CASES: dict[str, Case] = {
@@ -178,6 +205,11 @@ CASES: dict[str, Case] = {
     "Dataset of codes": Case(
         opened=lambda path: in_xarray(path, mask_and_scale=False)[["red", "nir"]],
         by_path=EACH, **BANDS,
+    ),
+    "rasterio": Case(opened=by_rasterio, **SCENE),
+    "rioxarray": Case(opened=lambda path: by_rioxarray(path, masked=True), **SCENE),
+    "lazy rioxarray": Case(
+        opened=lambda path: by_rioxarray(path, masked=True, chunks={"x": 2}), **SCENE
     ),
     "pandas": Case(opened=lambda path: pandas(), **TABLE),
     "lazy polars": Case(opened=polars, **TABLE),
