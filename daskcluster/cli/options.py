@@ -385,7 +385,8 @@ def takes_source(*without: str) -> Decorator[Any]:
                 table = {
                     each: values.pop(each) for each in ("columns", "drop", "id_column", "nulls")
                 }
-                values["columns"] = {each: value for each, value in table.items() if value} or None
+                asked = {each: at for each, at in table.items() if at not in (None, (), [])}
+                values["columns"] = asked or None  # an id may be in a column without a name
             if "grid" in names:
                 axes, nodata = values.pop("features") or (), values.pop("nodata")
                 found = [int(each) if each.lstrip("-").isdecimal() else each for each in axes]

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import product, zip_longest
 from typing import Any
 
 import numpy as np
@@ -23,9 +23,11 @@ from daskcluster.data.label_files import (
     write_grid,
     write_label_file,
 )
-from daskcluster.data.nodes import metadata_digest
+from daskcluster.data.nodes import metadata_digest, open_node
+from daskcluster.data.recipes import places_behind
 from daskcluster.data.zarr import ZarrDataset, ZarrRecipe, all_positions, row_axes
 from daskcluster.errors import (
+    DaskClusterError,
     InvalidDataError,
     InvalidParameterError,
     WrongTypeError,
@@ -37,6 +39,8 @@ from daskcluster.typing import Dataset
 
 NAMES = ("band", "bands", "channel", "channels", "feature", "features", "variable", "variables")
 """Names of dimensions that hold features."""
+STACKED = "variable"
+"""The dimension along which the variables of a Dataset lie."""
 _MANY_TIMES = 8
 """A last axis so many times as long as the first hardly holds features."""
 
@@ -187,11 +191,12 @@ def blank_cells(
     return xarray.DataArray(empty, coordinates, dims, attrs=attributes)
 
 
-def variables_as_features(source: Any) -> Any:
+def variables_as_features(source: Any, features: Axes | None = None) -> Any:
     """Return the variables of a Dataset along a dimension ``variable``; a DataArray as it is.
 
     Variables that others name as their bounds are left out, and one that is their coordinate reference
-    system becomes a coordinate.
+    system becomes a coordinate. If one variable is left that has several dimensions, it is returned as it
+    is, unless `features` has ``"variable"``.
 
     Raises
     ------
@@ -207,13 +212,13 @@ def variables_as_features(source: Any) -> Any:
             f"tree[{nodes.partition(',')[0]!r}].to_dataset()."
         )
     if not hasattr(source, "data_vars"):
-        return source
+        return with_reference_system(source)
     every = source.variables.values()
     bounds = {each.attrs.get("bounds", each.encoding.get("bounds")) for each in every}
     source = with_reference_system(source)
     source = source.drop_vars([name for name in source.data_vars if name in bounds])
     dims = {name: each.dims for name, each in source.data_vars.items()}
-    widest = max(dims.values(), key=len, default=())
+    widest: tuple[Any, ...] = max(dims.values(), key=len, default=())
     odd = [f"{name!r} {each}" for name, each in dims.items() if set(each) != set(widest)]
     if odd:
         raise InvalidDataError(
@@ -221,13 +226,43 @@ def variables_as_features(source: Any) -> Any:
             f"these have others: {', '.join(odd)}. Choose some, e.g. dataset[['red', 'nir']], or broadcast "
             "them."
         )
-    return source.to_array("variable")
+    asked = features if isinstance(features, (list, tuple)) else [features]
+    if len(dims) > 1 or len(widest) < 2 or STACKED in asked:
+        return source.to_array(STACKED).assign_attrs(grid_mapping(source))
+    (name,) = dims
+    if (
+        len(widest) == 2
+        and features is None
+        and not {str(dim).lower() for dim in widest} & {*NAMES}
+    ):
+        warnings.warn(
+            f"The Dataset has one variable, {name!r}, whose last dimension {widest[-1]!r} was taken for "
+            "the features. If its value is the only feature of a cell, open it with open_grid and "
+            f"features={STACKED!r}.",
+            UserWarning,
+            stacklevel=6,
+        )
+    return source[name]
 
 
 def with_reference_system(source: Any) -> Any:
-    """Return a Dataset with the variable of its coordinate reference system, if any, as a coordinate."""
+    """Return an array or a Dataset with the variable of its coordinate reference system as a coordinate.
+
+    An array of a Dataset lacks it, unless that was opened with ``decode_coords="all"``. It is then read
+    from the Zarr group that the array reads lazily, if there is one.
+    """
     name = grid_mapping(source).get("grid_mapping")
-    return source.set_coords(name) if name in source else source
+    if name is None or name in source.coords:
+        return source
+    if name in getattr(source, "data_vars", ()):
+        return source.set_coords(name)
+    for each in getattr(source, "data_vars", {"": source}).values():
+        for place in places_behind(each.data) if each.chunks is not None else ():
+            group = replace(place, url=place.url.rpartition("/")[0])
+            with suppress(DaskClusterError):
+                facts = dict(open_node(group, name).attrs)
+                return source.assign_coords({name: ((), 0, facts)})
+    return source
 
 
 def grid_mapping(source: Any) -> dict[str, str]:
@@ -239,27 +274,50 @@ def grid_mapping(source: Any) -> dict[str, str]:
     return {}
 
 
-def names_along(*coordinates: Any, bands: Any = None) -> tuple[str, ...] | None:
-    """Return the names of features: the labels along their axes, if they name them; else None.
+def names_along(
+    *coordinates: Any, lengths: Sequence[int] = (), bands: Any = None
+) -> tuple[str, ...] | None:
+    """Return the names of features: the labels along their axes, such as ``2020/nir``; None without any.
 
-    Text does, and so do the numbers of bands and channels, in place of which `bands` may have a name for
-    each number from 1 on, as rioxarray has the descriptions of a GeoTIFF. Other labels, such as times, may
-    differ between the grids of a fit and of its predictions.
+    Along an axis without labels, of several, positions count. In place of the numbers of bands, `bands`
+    may have a name for each number from 1 on, as rioxarray has the descriptions of a GeoTIFF.
+
+    Parameters
+    ----------
+    *coordinates : xarray.DataArray or None
+        The labels along each axis, if there are any.
+    lengths : sequence of int
+        Lengths of the axes.
+    bands : sequence of str, optional
+
+    Examples
+    --------
+    >>> names_along(None, None, lengths=(2, 3)) is None
+    True
     """
+    if all(each is None for each in coordinates):
+        return None
     known = list(map(str, bands)) if isinstance(bands, (tuple, list)) else []
     labels = []
-    for each in coordinates:
-        values = np.empty(0) if each is None else np.asarray(each).ravel()
-        found = values.tolist()
-        if values.dtype.kind in "iu" and each.dims[:1] and each.dims[0] in NAMES:
-            named = (
-                len(set(known)) == len(known) >= max(found, default=1) and min(found, default=0) > 0
-            )
-            found = [known[int(number) - 1] if named else str(number) for number in found]
-        if not found or not all(isinstance(label, str) for label in found):
-            return None
+    for each, length in zip_longest(coordinates, lengths):
+        if each is None:
+            labels.append([str(position) for position in range(length)])
+            continue
+        found = list(map(_name_of, np.asarray(each).ravel()))
+        if each.dtype.kind in "iu" and each.dims[:1] and each.dims[0] in NAMES:
+            numbers = np.asarray(each).ravel().tolist()
+            named = len(set(known)) == len(known) >= max(numbers, default=1)
+            if named and min(numbers, default=0) > 0:
+                found = [known[number - 1] for number in numbers]
         labels.append(found)
-    return tuple("/".join(parts) for parts in product(*labels)) if labels else None
+    return tuple("/".join(parts) for parts in product(*labels))
+
+
+def _name_of(label: Any) -> str:
+    if isinstance(label, np.datetime64):
+        day = label.astype("datetime64[D]")
+        return str(day if day == label else label)
+    return str(label)
 
 
 def feature_axes(
@@ -322,7 +380,8 @@ def _axis_by_name(shape: tuple[int, ...], names: Sequence[Any] | None) -> int:
     if names is not None and len(shape) > 2:
         raise InvalidParameterError(
             f"Which of the dimensions {', '.join(map(str, names))} holds the features? Say so with "
-            "features=, e.g. features=" + repr(str(names[-1])) + " (--features)."
+            f"open_grid(source, features=...) (--features), e.g. features={str(names[0])!r}, and fit its "
+            "dataset."
         )
     if names is None and len(shape) == 3 and shape[0] * _MANY_TIMES < shape[-1]:
         warnings.warn(
@@ -633,7 +692,8 @@ def template_and_names(
     along = (coordinates.coords.get(dims[axis]) for axis in features)
     taken = zip(along, (list(positions[axis]) for axis in features), strict=True)
     labels = (each if each is None else each[at] for each, at in taken)
-    names = names_along(*labels, bands=coordinates.attrs.get("long_name"))
+    lengths = [len(positions[axis]) for axis in features]
+    names = names_along(*labels, lengths=lengths, bands=coordinates.attrs.get("long_name"))
     spans = {dims[axis]: slice(*positions[axis]) for axis in row_axes(len(dims), features)}
     others = [name for name, each in coordinates.coords.items() if not set(each.dims) <= set(spans)]
     kept = coordinates.drop_vars(others).isel(spans, missing_dims="ignore")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +17,7 @@ from daskcluster.data.checks import check_dtype, check_shape
 from daskcluster.data.csr import CsrLayout, canonical, check_structure
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.grid import Decoding
+from daskcluster.data.memory import open_array_like, open_sparse
 from daskcluster.data.partitions import cut_rows
 from daskcluster.data.row_files import (
     FilesDataset,
@@ -29,15 +32,16 @@ from daskcluster.data.row_files import (
     with_array_weights,
 )
 from daskcluster.data.spec import RowsSpec
-from daskcluster.data.zarr import csr_arrays, row_edges
+from daskcluster.data.zarr import PARTS, csr_arrays, row_edges
 from daskcluster.errors import (
     DatasetNotFoundError,
     InvalidDataError,
+    InvalidParameterError,
 )
 from daskcluster.extras import import_extra, import_pyarrow
 from daskcluster.sparse_rows import INDEX_DTYPE, SparseRows, join_rows
-from daskcluster.storage.files import StoredFile, open_file
-from daskcluster.storage.location import Location
+from daskcluster.storage.files import StoredFile, match_files, open_file
+from daskcluster.storage.location import Location, locate
 
 
 class SparseFilesDataset(FilesDataset):
@@ -202,12 +206,13 @@ def open_hdf5(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -
     decoded: bool | None = None
     for file, place in zip(files, places, strict=True):
         with explained(place, "HDF5"), opened(place) as content:
-            name = _array_name(content, spec.array, place)
+            name = _array_name(content, spec.array, repr(place.url))
             node = content[name]
             if not hasattr(node, "shape"):
                 form, n_rows = _csr_format(content, name, place)
             else:
                 what = f"array {name!r} in {place.url!r}"
+                check_sources(node, place.url)
                 check_shape(node.shape, flatten=spec.flatten, what=what)
                 check_dtype(node.dtype, what=what)
                 decoding, decoded = Decoding.of(node, place.url, spec.decode)
@@ -236,13 +241,113 @@ def open_hdf5(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -
 
     def read(place: Location, name: str) -> np.ndarray:
         with explained(place, "HDF5"), opened(place) as content:
-            weights: np.ndarray = content[_array_name(content, name, place)][()]
+            weights: np.ndarray = content[_array_name(content, name, repr(place.url))][()]
             return weights
 
     return with_array_weights(dataset, spec, places, read)
 
 
-def _array_name(content: Any, wanted: str | None, place: Location) -> str:
+def open_hdf5_object(node: Any, spec: RowsSpec) -> RowDataset:
+    """Open a dataset of h5py, or an array or a CSR matrix of its file or group, as by their path.
+
+    It is read in place, from a file that is open for reading alone. What can still be written, and what is
+    in no file on a disk, is read into memory.
+
+    Raises
+    ------
+    DatasetNotFoundError, InvalidDataError, InvalidParameterError
+    """
+    name, array = array_of(node, spec.array)
+    path = node.file.filename
+    if name and node.file.mode == "r" and isinstance(path, str) and os.path.isfile(path):
+        location, files = match_files(locate(path))
+        return open_hdf5(location, files, replace(spec, array=name))
+    if not hasattr(array, "shape"):
+        from scipy.sparse import csr_array
+
+        _, _, shape = csr_arrays(array, f"{name!r} of {path!r}")
+        data, indices, indptr = (array[part][:] for part in PARTS)
+        dataset: RowDataset = open_sparse(csr_array((data, indices, indptr), shape))
+        return dataset.with_facts(feature_names=stored_names(node.file, name, shape[1]))
+    check_dtype(array.dtype, what=f"array {name!r} in {path!r}")
+    check_sources(array, path)
+    decoding, decoded = Decoding.of(array, path, spec.decode)
+    dataset = open_array_like(array[()] if decoding is None else decoding.apply(array[()]), spec)
+    names = stored_names(node.file, name, dataset.n_features)
+    return dataset.with_facts(decoded=decoded, feature_names=names)
+
+
+def array_of(node: Any, wanted: str | None) -> tuple[str, Any]:
+    """Return the path in its file, and the node, of a dataset of h5py, or of the rows of a group.
+
+    Raises
+    ------
+    DatasetNotFoundError, InvalidDataError, InvalidParameterError
+    """
+    where = repr(node.file.filename)
+    if hasattr(node, "shape") or node.attrs.get("encoding-type") == "csr_matrix":
+        if wanted is not None:
+            raise InvalidParameterError(
+                f"array={wanted!r} was given, but {node.name!r} of {where} is itself an array; leave "
+                "array= out."
+            )
+        return (node.name or "").strip("/"), node
+    inner = _array_name(node, wanted or None, where)
+    return f"{node.name}/{inner}".strip("/"), node[inner]
+
+
+def check_sources(array: Any, path: Any) -> None:
+    """Refuse a virtual dataset that has none of its files; warn of one that lacks some.
+
+    HDF5 reads rows of a file that is not there as the fill value.
+
+    Parameters
+    ----------
+    array : h5py.Dataset
+    path : str or object
+        Path or URL of its file, which relative names start from; other files are found on a disk alone.
+
+    Raises
+    ------
+    InvalidDataError
+    """
+    if not array.is_virtual:
+        return
+    # A block number in a name, such as %b, stands for a number of files that is not known.
+    named = {each.file_name for each in array.virtual_sources() if "%" not in each.file_name}
+    folders: list[str] = []  # in which HDF5 looks
+    if isinstance(path, str) and os.path.isfile(path):
+        given = os.environ.get("HDF5_VDS_PREFIX", "").split(os.pathsep)
+        folders = [os.path.dirname(path), "", *filter(None, given)]
+    lost = sorted(
+        name
+        for name in named - {"."}
+        if not any(
+            os.path.exists(os.path.join(folder, each))
+            for folder in folders
+            for each in (name, os.path.basename(name))
+        )
+    )
+    if not lost:
+        return
+    shown = ", ".join(map(repr, lost[:_MOST_NAMED])) + (" ..." if len(lost) > _MOST_NAMED else "")
+    text = (
+        f"The virtual array {array.name!r} in {path!r} lacks {len(lost)} of its {len(named)} files, whose "
+        f"rows read as its fill value {array.fillvalue}: {shown}. "
+    )
+    if len(lost) == len(named):
+        raise InvalidDataError(f"{text}Put them where the array names them, or create it again.")
+    warnings.warn(
+        f"{text}Put them where the array names them, or leave their rows out.",
+        UserWarning,
+        stacklevel=6,
+    )
+
+
+_MOST_NAMED = 5
+
+
+def _array_name(content: Any, wanted: str | None, where: str) -> str:
     found: dict[str, str] = {}
 
     def note(name: str, node: Any) -> None:
@@ -258,15 +363,15 @@ def _array_name(content: Any, wanted: str | None, place: Location) -> str:
     arrays = ", ".join(f"{name} ({what})" for name, what in found.items()) or "none"
     if wanted is not None:
         raise DatasetNotFoundError(
-            f"There is no array {wanted!r} in {place.url!r}; arrays there: {arrays}."
+            f"There is no array {wanted!r} in {where}; arrays there: {arrays}."
         )
     if wanted is None and "X" in content:
         return "X"
     if len(found) == 1:
         return next(iter(found))
     raise InvalidDataError(
-        f"{place.url!r} holds several arrays, or none of rows; say which with array= (--array). Arrays "
-        f"there: {arrays}."
+        f"{where} holds several arrays, or none of rows; say which with array= (--array). Arrays there: "
+        f"{arrays}."
     )
 
 
@@ -280,6 +385,8 @@ def _csr_format(content: Any, name: str, place: Location) -> tuple[Hdf5Format, i
             "tocsr(), or a dense array."
         )
     data, _, (n_rows, n_features) = csr_arrays(node, f"{name!r} of {place.url!r}")
+    for part in PARTS:
+        check_sources(node[part], place.url)
     chunk = data.chunks[0] if data.chunks else 0
     dtype = data.dtype.newbyteorder("=").str
     return Hdf5CsrFormat(

@@ -5,18 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import zarr
-
 from daskcluster.chunk import compute_dtype
 from daskcluster.data.csr import csr_of
-from daskcluster.data.nodes import list_arrays
+from daskcluster.data.nodes import list_arrays, open_node
 from daskcluster.data.parquet import ParquetFormat, read_footer
 from daskcluster.data.row_files import FilesDataset
 from daskcluster.data.tables import TableFormat, schema_with
 from daskcluster.data.weighted import stored_attributes
 from daskcluster.data.zarr import PARTS, ZarrDataset, ZarrSparseDataset
 from daskcluster.storage.location import locate
-from daskcluster.storage.zarr_stores import open_store
 from daskcluster.typing import Dataset
 
 
@@ -141,7 +138,7 @@ def arrays_at(
 ) -> dict[str, str] | None:
     """Return what `list_arrays` says of the Zarr group at a URL; None if it is none."""
     try:
-        return list_arrays(zarr.open_group(open_store(locate(url, storage_options)), mode="r"))
+        return list_arrays(open_node(locate(url, storage_options)))
     except Exception:  # not a group, or one that cannot be listed: the caller says what it needs
         return None
 

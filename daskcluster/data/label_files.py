@@ -296,6 +296,20 @@ def _is_binary(pa: Any, kind: Any) -> bool:
     return is_fixed or pa.types.is_binary(kind) or str(kind) in ("large_binary", "binary_view")
 
 
+def _warn_of_lost_system(cells: GridShape, url: str) -> None:
+    """Warn of a map whose coordinate reference system is a variable that is not at hand."""
+    template = cells.template
+    name = None if template is None else template.attrs.get("grid_mapping")
+    if name is not None and name not in template.coords:
+        warnings.warn(
+            f"The map {url!r} has no coordinate reference system: grid_mapping={name!r} names a variable "
+            "that the source lacks. Open the source with decode_coords='all', or pass the Dataset that has "
+            "the variable.",
+            UserWarning,
+            stacklevel=2,
+        )
+
+
 def _write_geotiff(
     place: Location,
     cells: GridShape,
@@ -308,6 +322,7 @@ def _write_geotiff(
     (read,) = values.values()
     n_rows = math.prod(cells.shape) if cells.mask is None else int(np.count_nonzero(cells.mask))
     check_map(place.url, cells, read(0, 1).dtype)
+    _warn_of_lost_system(cells, place.url)
     image = unflattened(cells, read(0, n_rows), -1)
     with tempfile.TemporaryDirectory(prefix="daskcluster-") as folder:
         path = os.path.join(folder, "map.tif")
@@ -550,6 +565,7 @@ def write_grid(
     if place.url.lower().endswith(MAPS):
         _write_geotiff(place, grid, values, overwrite, before_end)
         return
+    _warn_of_lost_system(grid, place.url)
     with Staging.begin(
         url, overwrite=overwrite, storage_options=storage_options, kinds=GRID_KINDS
     ) as staging:

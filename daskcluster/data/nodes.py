@@ -7,6 +7,7 @@ import json
 import math
 import os
 import warnings
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, cast
 
@@ -47,7 +48,7 @@ def open_array(location: Location, name: str = "") -> zarr.Array[Any]:
     """
     node = open_node(location, name)
     if not isinstance(node, zarr.Array):
-        raise not_an_array(node, location, name)
+        raise not_an_array(node, repr(location.url), name)
     return node
 
 
@@ -59,24 +60,59 @@ def open_node(location: Location, name: str = "") -> zarr.Array[Any] | zarr.Grou
     DatasetNotFoundError, InvalidDataError
         As `open_array` does, but for a group.
     """
-    node = _open_root(location)
-    if not name:
-        return node
-    if isinstance(node, zarr.Array):
+    try:
+        return node_in(_open_root(location), name, repr(location.url))
+    except DaskClusterError:
+        raise
+    except Exception as error:
+        raise explain(error, location) from error
+
+
+def node_in(root: Any, name: str, where: str) -> zarr.Array[Any] | zarr.Group:
+    """Return an array or group in an opened group; without a name, the group itself.
+
+    Parameters
+    ----------
+    root : zarr.Array or zarr.Group
+    name : str
+    where : str
+        What errors call the root.
+
+    Raises
+    ------
+    DatasetNotFoundError, InvalidDataError
+        As `open_node` does.
+    """
+    found: Any = root
+    if name and isinstance(root, zarr.Array):
         raise InvalidDataError(
-            f"array={name!r} was given, but {location.url!r} is itself an array; leave array= out."
+            f"array={name!r} was given, but {where} is itself an array; leave array= out."
         )
-    found = _member(node, location, name)
+    if name:
+        try:
+            found = root.get(name.strip("/"))
+        except (ValueError, TypeError) as error:
+            raise InvalidDataError(
+                f"The metadata of array {name!r} in {where} is damaged ({error}); write it again."
+            ) from error
     if not isinstance(found, (zarr.Array, zarr.Group)):
-        raise DatasetNotFoundError(
-            f"There is no array {name!r} in {location.url!r}. {_arrays_in(node)}"
-        )
-    return found
+        raise DatasetNotFoundError(f"There is no array {name!r} in {where}. {_arrays_in(root)}")
+    return own_metadata(found)
 
 
-def not_an_array(group: zarr.Group, location: Location, name: str = "") -> InvalidDataError:
+def own_metadata(node: Any) -> Any:
+    """Return a group whose arrays are found by their own metadata; other nodes as they are.
+
+    Consolidated metadata keep the old length of an array that was appended to.
+    """
+    if getattr(node.metadata, "consolidated_metadata", None) is None:
+        return node
+    return zarr.open_group(node.store, path=node.path, mode="r", use_consolidated=False)
+
+
+def not_an_array(group: zarr.Group, where: str, name: str = "") -> InvalidDataError:
     """Return the error for a group where rows are needed; it says what the group holds."""
-    what = f"array={name!r} in {location.url!r}" if name else repr(location.url)
+    what = f"array={name!r} in {where}" if name else where
     encoding = group.attrs.get("encoding-type")
     if encoding == "csc_matrix":
         return InvalidDataError(
@@ -96,7 +132,7 @@ def _open_root(location: Location) -> Any:
         with warnings.catch_warnings():
             # Ignore foreign objects next to the metadata.
             warnings.simplefilter("ignore")
-            return zarr.open(store=store, mode="r")
+            return zarr.open(store=store, mode="r", use_consolidated=False)
     except (FileNotFoundError, zarr.errors.NodeNotFoundError) as error:
         raise _no_metadata(location) from error
     except (KeyError, ValueError, TypeError) as error:
@@ -135,19 +171,6 @@ def _no_metadata(location: Location) -> DatasetNotFoundError:
     )
 
 
-def _member(group: Any, location: Location, name: str) -> Any:
-    try:
-        return group[name.strip("/")]
-    except KeyError:
-        return None
-    except (ValueError, TypeError) as error:
-        raise InvalidDataError(
-            f"The metadata of array {name!r} in {location.url!r} is damaged ({error}); write it again."
-        ) from error
-    except Exception as error:
-        raise explain(error, location) from error
-
-
 def list_arrays(group: Any, max_depth: int | None = 0) -> dict[str, str]:
     """Return shape and dtype of the arrays, and of the CSR groups, in a Zarr group, by name.
 
@@ -158,12 +181,22 @@ def list_arrays(group: Any, max_depth: int | None = 0) -> dict[str, str]:
     >>> list_arrays(group)
     {'X': '5 x 2 float32'}
     """
+    members = _members(group, max_depth)
+    if not members:
+        with suppress(
+            Exception
+        ):  # where a store cannot be listed, consolidated metadata may name them
+            members = _members(zarr.open_consolidated(group.store, path=group.path), max_depth)
     found = {}
-    for name, node in sorted(group.members(max_depth=max_depth)):
+    for name, node in members:
         shape = node.attrs.get("shape", ()) if is_csr(node) else getattr(node, "shape", None)
         if shape is not None:
             found[name] = f"{' x '.join(map(str, shape))} {getattr(node, 'dtype', 'CSR')}"
     return found
+
+
+def _members(group: Any, max_depth: int | None) -> list[tuple[str, Any]]:
+    return sorted(group.members(max_depth=max_depth), key=lambda member: str(member[0]))
 
 
 def is_csr(node: Any) -> bool:
@@ -198,6 +231,31 @@ def is_longer(before: zarr.Array[Any], now: zarr.Array[Any]) -> bool:
     """Return True if an array is another one only in that rows were appended."""
     same = metadata_digest(before, "shape") == metadata_digest(now, "shape")
     return same and before.shape[1:] == now.shape[1:] and before.shape[0] < now.shape[0]
+
+
+def check_current(node: Any, location: Location) -> None:
+    """Refuse an opened array, or CSR rows, whose length is not the one that is stored.
+
+    An object that was opened before rows were appended has the old length, and so has one of a group whose
+    metadata were consolidated before that.
+
+    Raises
+    ------
+    InvalidDataError
+    """
+    held, stored = _shape_of(node), _shape_of(open_node(location))
+    if held is not None and held != stored:
+        raise InvalidDataError(
+            f"source is a zarr {type(node).__name__} of shape {held}, and {location.url!r} has shape "
+            f"{stored} now; open it again, e.g. by its URL. If it was opened just now, the metadata of its "
+            "group are consolidated and out of date: open the group with use_consolidated=False, or "
+            "call zarr.consolidate_metadata."
+        )
+
+
+def _shape_of(node: Any) -> tuple[int, ...] | None:
+    found = node.attrs.get("shape") if is_csr(node) else getattr(node, "shape", None)
+    return None if found is None else tuple(map(int, found))
 
 
 def read_chunk(

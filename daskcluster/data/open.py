@@ -28,7 +28,15 @@ from daskcluster.data.dataset import RowDataset
 from daskcluster.data.grid import Decoding, packed_rows
 from daskcluster.data.label_files import mask_of_source
 from daskcluster.data.memory import open_array_like, open_sparse
-from daskcluster.data.nodes import is_csr, not_an_array, open_node, warn_of_missing_chunks
+from daskcluster.data.nodes import (
+    check_current,
+    is_csr,
+    node_in,
+    not_an_array,
+    open_node,
+    own_metadata,
+    warn_of_missing_chunks,
+)
 from daskcluster.data.recipes import places_behind
 from daskcluster.data.row_files import find_row_files
 from daskcluster.data.sources import (
@@ -63,6 +71,7 @@ from daskcluster.errors import (
     WrongTypeError,
 )
 from daskcluster.storage.location import Location, locate
+from daskcluster.storage.zarr_stores import location_of
 from daskcluster.typing import Dataset
 
 
@@ -328,7 +337,7 @@ def open_url(location: Location, spec: RowsSpec) -> RowDataset:
         rows = open_csr(node, location, name)
     else:
         if not hasattr(node, "chunks"):
-            raise not_an_array(node, location, name)
+            raise not_an_array(node, repr(location.url), name)
         what = f"array at {location.url!r}"
         check_dtype(node.dtype, what=what)
         check_shape(node.shape, flatten=spec.flatten, what=what)
@@ -353,23 +362,31 @@ def _found(
     return path, open_node(location, path), partial(facts_of_names, root, location, path)
 
 
-def open_object(array: Any, spec: RowsSpec) -> RowDataset:
-    """Open a `zarr.Array`, or a `zarr.Group` of CSR rows."""
+def open_object(node: Any, spec: RowsSpec) -> RowDataset:
+    """Open a `zarr.Array`, CSR rows of a `zarr.Group`, or one of the arrays of a group.
+
+    Raises
+    ------
+    InvalidDataError
+        A group without the name of an array, or an object that is not as the store has it now.
+    """
+    location = location_of(node)
+    if location is not None:
+        check_current(node, location)
+        return open_url(location, spec)
+    name = spec.array or ""
+    where = f"the {type(node).__name__} of zarr in a {type(node.store).__name__}"
+    array: Any = node_in(own_metadata(node), name, where)
     if is_csr(array):
         return open_csr(array)
     if not hasattr(array, "shape"):
-        raise InvalidDataError(
-            f"source is a Zarr {type(array).__name__}, not an array; pick one, e.g. group['X']."
-        )
+        raise not_an_array(array, where, name)
     check_dtype(array.dtype, what="Zarr array")
     check_shape(array.shape, flatten=spec.flatten, what="Zarr array")
-    recipe = recipe_of(array)
-    if isinstance(recipe, ZarrRecipe):
-        return packed_rows(array, recipe.location, "", spec.decode)
     decoding, decoded = Decoding.of(array, "its store", spec.decode)
     if decoding is not None:
         raise InvalidDataError(
             "source is a zarr.Array whose attributes say how to decode it, in a store of this process "
             "alone; pass its values as an array, or as an xarray.DataArray."
         )
-    return ZarrDataset(array, recipe).with_facts(decoded=decoded)
+    return ZarrDataset(array, recipe_of(array)).with_facts(decoded=decoded)

@@ -90,6 +90,11 @@ def is_zarr(given: Any) -> bool:
     return type(given).__module__.partition(".")[0] == "zarr"
 
 
+def is_hdf5(given: Any) -> bool:
+    """Return True for a dataset, group or file of h5py, without importing it."""
+    return type(given).__module__.partition(".")[0] == "h5py" and hasattr(given, "attrs")
+
+
 def _is_lance(given: Any) -> bool:
     if isinstance(given, Location):
         return given.url.lower().endswith(".lance") and not _is_files(given)
@@ -182,7 +187,13 @@ SOURCES = [
         "daskcluster.data.memory:open_sparse",
     ),
     Source("AnnData", is_anndata, "daskcluster.data.open:open_anndata", ("array",)),
-    Source("Zarr object", is_zarr, "daskcluster.data.open:open_object", ("decode",)),
+    Source("Zarr object", is_zarr, "daskcluster.data.open:open_object", ("array", "decode")),
+    Source(
+        "HDF5 object",
+        is_hdf5,
+        "daskcluster.data.hdf5_files:open_hdf5_object",
+        ("array", "decode"),
+    ),
     Source(
         "Dask",
         lambda given: hasattr(given, "__dask_graph__"),

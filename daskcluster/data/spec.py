@@ -8,6 +8,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from shlex import quote
 from typing import Any, Self
 
 from daskcluster.chunkwise.feature_scaling import SCALES
@@ -124,7 +125,7 @@ class RowsSpec:
     @property
     def chooses_columns(self) -> bool:
         """Whether features or ids of a table were chosen."""
-        return bool(self.features or self.drop or self.id_column)
+        return bool(self.features or self.drop) or self.id_column is not None
 
     def refuse_all_but(self, options: Collection[str], what: str) -> None:
         """Raise if the spec has an option that a source does not have.
@@ -275,8 +276,8 @@ def warn_of_id_columns(
     shown = ", ".join(map(repr, names))
     warnings.warn(
         f"Column {shown} looks like an id and is used as a feature. Name it with id_column={names[0]!r} "
-        f"(--id-column {names[0]}), leave it out with drop= (--drop), or choose the features with columns= "
-        "(--columns).",
+        f"(--id-column {quote(str(names[0]))}), leave it out with drop= (--drop), or choose the features "
+        "with columns= (--columns).",
         UserWarning,
         stacklevel=2,
     )

@@ -366,6 +366,7 @@ def open_csv_files(location: Location, files: Sequence[StoredFile], spec: RowsSp
     if (spec.weights or "").isdecimal():  # the number of a column
         columns = dict(enumerate(form.columns))
         spec = replace(spec, weights=columns.get(int(spec.weights or 0), spec.weights))
+    spec = _with_index_as_id(spec, form)
     layout = CsvFormat(RowColumns((), (), "<f8"), form)
     opened = [
         TextFile(file.name, file.size, file.version, skipped=form.skipped)
@@ -396,6 +397,16 @@ def open_csv_files(location: Location, files: Sequence[StoredFile], spec: RowsSp
         layout = replace(layout, types=(*types[:at], "int64", *types[at + 1 :]))
     check_constants(location, opened, [form.columns] * len(opened), layout)
     return dataset_of_tables(location, opened, layout)
+
+
+def _with_index_as_id(spec: RowsSpec, form: TextForm) -> RowsSpec:
+    """Return a spec in which the index of a frame, as pandas writes it, is the id, or no feature."""
+    asked = (*(spec.features or ()), *spec.expected, *spec.drop, spec.weights, spec.id_column)
+    if not form.names or form.columns[0] or "" in asked:
+        return spec
+    if spec.id_column is None:
+        return replace(spec, id_column="")
+    return spec if spec.features is not None else replace(spec, drop=(*spec.drop, ""))
 
 
 def _holds_numbers(column: Any) -> bool:

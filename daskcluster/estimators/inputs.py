@@ -13,6 +13,7 @@ from daskcluster.data.csr import csr_of
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.features import FeatureSpec, names_differ
 from daskcluster.data.grid import (
+    STACKED,
     Decoding,
     feature_axes,
     names_along,
@@ -144,17 +145,18 @@ def select_features(X: Any, names: list[str]) -> Any:
     InvalidDataError
         Some of these names are not there.
     """
+    if hasattr(X, "data_vars") and not set(names) <= set(map(str, X.data_vars)):
+        X = variables_as_features(X)
     if hasattr(X, "data_vars"):
-        found, chosen = tuple(map(str, X.data_vars)), lambda: with_reference_system(X)[names]
-    else:
-        axis = feature_axes(X.shape, X.dims, None)[0]
-        found = names_along(X.coords.get(X.dims[axis]), bands=X.attrs.get("long_name")) or ()
-        chosen = lambda: X.isel({X.dims[axis]: [found.index(name) for name in names]})  # noqa: E731
+        variables = with_reference_system(X)[names]
+        return variables_as_features(variables, STACKED) if len(names) == 1 else variables
+    axis = feature_axes(X.shape, X.dims, None)[0]
+    found = names_along(X.coords.get(X.dims[axis]), bands=X.attrs.get("long_name")) or ()
     if not found or found == tuple(names):
         return X
     if not set(names) <= set(found):
         raise names_differ(names, found)
-    return chosen()
+    return X.isel({X.dims[axis]: [found.index(name) for name in names]})
 
 
 def _remember(estimator: Any, dataset: Dataset, scalable: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -32,6 +33,7 @@ from daskcluster.data.csr import csr_of
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.grid import (
     PACKING,
+    STACKED,
     Axes,
     Decoding,
     Grid,
@@ -45,8 +47,17 @@ from daskcluster.data.grid import (
 )
 from daskcluster.data.label_files import GridShape, SourceRows, import_rioxarray
 from daskcluster.data.missing import ALL, SOME, presence, without_incomplete
-from daskcluster.data.nodes import metadata_digest, open_array, warn_of_missing_chunks
+from daskcluster.data.nodes import (
+    check_current,
+    metadata_digest,
+    node_in,
+    not_an_array,
+    open_array,
+    own_metadata,
+    warn_of_missing_chunks,
+)
 from daskcluster.data.open import open_source
+from daskcluster.data.sources import is_hdf5, is_zarr
 from daskcluster.data.spec import RowsSpec
 from daskcluster.data.writer import ArraySink
 from daskcluster.data.zarr import ZarrRecipe, row_axes
@@ -56,6 +67,7 @@ from daskcluster.engine.memory import ONE_PASS
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
 from daskcluster.events import Callback
+from daskcluster.extras import import_extra
 from daskcluster.storage.location import Location, explain, locate
 from daskcluster.storage.zarr_stores import location_of
 from daskcluster.typing import Dataset
@@ -218,8 +230,9 @@ def open_dataset(
     source : str, path or array
         A Zarr array (v2 or v3) or group by path or fsspec URL (``file://``, ``memory://``, ``s3://``,
         ``gs://``, ``abfs://``), also one that holds CSR rows in AnnData's layout (encoding-type
-        ``csr_matrix``), or a saved coreset, which brings its weights; a zarr.Array or such a zarr.Group; a
-        GeoTIFF (``.tif``), of which cells with data are rows and bands features, see `open_grid`.
+        ``csr_matrix``), or a saved coreset, which brings its weights; an array or group of zarr or h5py, as
+        by its path; a GeoTIFF (``.tif``), of which cells with data are rows and bands features, see
+        `open_grid`.
         A ``.npy``, ``.npz``, ``.parquet``, ``.arrow``, ``.feather``, ``.orc``, ``.csv``, ``.tsv``,
         ``.jsonl``, ``.h5ad`` or ``.h5`` file, text also as ``.gz``, ``.bz2``, ``.xz`` or ``.zst``, or many
         of one kind as one dataset: a folder, a pattern such as ``s3://bucket/emb/*.parquet``, or a list of
@@ -379,14 +392,17 @@ def open_grid(
 
     Parameters
     ----------
-    source : ndarray, dask array, xarray.DataArray or Dataset, zarr.Array, or path or URL
-        A path or URL is of a Zarr array or group, or of a GeoTIFF (``.tif``, read by rioxarray).
+    source : ndarray, dask array, xarray.DataArray or Dataset, array or group of zarr or h5py, path or URL
+        A path or URL is of a Zarr array or group, or of a GeoTIFF (``.tif``, read by rioxarray; also what
+        rasterio opened), of which a mask or a band of opacity (alpha) says where there are no data.
         With one axis of features or more, and any number of others, e.g. (time, y, x, band). The variables
         of a Dataset are its features.
     features : int, str or sequence of these, optional
         The axes, or the names of the dimensions, that hold the features; of several axes all
         combinations are features, the last axis fastest. Default: a dimension named band, channel, feature
-        or variable (or their plural), else the last axis, if dimensions have no names.
+        or variable (or their plural), else the last axis, if dimensions have no names. Features are named
+        by their labels along these axes, such as ``2020/nir``, if there are any: a model finds its features
+        by them. The variables of a Dataset lie along ``"variable"``; one that is alone is opened as it is.
     nodata : float, optional
         A value that means no data, as NaN and masked values do. Where values are decoded it is a stored
         code. A stored grid is searched for it in one pass; pass ``numpy.nan`` if only NaN means no data
@@ -410,7 +426,8 @@ def open_grid(
         error that names it, or gets means, or is clustered by the features that it has, see
         `daskcluster.open_dataset`. A cell without any value is left out in every case.
     array : str or sequence of str, optional
-        For a Zarr group: which array; or several, whose values are the features of a cell.
+        For a Zarr group: which array; or several, whose values are the features of a cell. For a group of
+        h5py: which array.
     storage_options
         See `open_dataset`; of a URL.
     engine : Engine, dask.distributed.Client, "local" or address, optional
@@ -453,20 +470,20 @@ def open_grid(
     decoding_of: Any = partial(Decoding.of, fill=missing in ("mean", "partial"), **given)
     select, packed, decoded, extra = dict(select or {}), None, None, list[Location]()
     rest = {"missing": missing, "engine": engine, "callbacks": callbacks}
-    is_stored: bool = isinstance(source, (str, os.PathLike)) or type(source).__module__.startswith(
-        "zarr"
-    )
+    is_stored = isinstance(source, (str, os.PathLike)) or is_zarr(source) or is_hdf5(source)
     several = is_stored and not isinstance(array, (str, type(None)))
     if several or is_raster(source) or is_packed(source):
         whole = partial(decoding_of, fill=True)
-        source, decoded, extra = _decoded(source, array, storage_options, whole)
+        source, decoded, extra = _decoded(source, array, storage_options, whole, decode)
         nodata, decoding_of = (None if nodata is None else np.nan), None
     elif is_stored:
-        place = location_of(source) if hasattr(source, "store") else locate(source, storage_options)
+        place = _place_of(source, storage_options)
         if place is not None:
             return _stored(place, str(array or ""), features, nodata, select, decoding_of, **rest)
-        packed, source = source, source[:]  # in the memory of this process already
-    source, dims, coordinates, mapping = _unlabelled(source)
+        packed = _array_in(source, str(array or ""))
+        source = packed[:]  # in the memory of this process already
+    by_variable = STACKED if several and features is None else features
+    source, dims, coordinates, mapping = _unlabelled(source, by_variable)
     axes = feature_axes(tuple(source.shape), dims, features)
     positions = selected_positions(tuple(source.shape), dims, coordinates, select, axes)
     template, names = template_and_names(dims, axes, positions, coordinates, mapping)
@@ -500,15 +517,51 @@ def open_grid(
     return _grid(open_source(rows), cells, nodata, found, names, extra, decoded, **rest)
 
 
+def _place_of(source: Any, storage_options: Mapping[str, Any] | None) -> Location | None:
+    """Return the location of a path, or of an object of zarr that is as it is stored."""
+    if is_hdf5(source):
+        return None
+    if not hasattr(source, "store"):
+        return locate(source.name if hasattr(source, "colorinterp") else source, storage_options)
+    place = location_of(source)
+    if place is not None:
+        check_current(source, place)
+    return place
+
+
+def _array_in(node: Any, name: str) -> Any:
+    """Return an array of zarr in a store without a location, or of h5py, or one of a group there."""
+    if is_hdf5(node):
+        from daskcluster.data.hdf5_files import array_of
+
+        return array_of(node, name or None)[1]
+    found = node_in(own_metadata(node), name, "the group")
+    if not hasattr(found, "shape"):
+        raise not_an_array(found, "the group", name)
+    return found
+
+
 def is_raster(source: Any) -> bool:
-    """Return True for the path of a GeoTIFF."""
+    """Return True for the path of a GeoTIFF, or a raster that rasterio opened."""
+    if type(source).__module__.partition(".")[0] == "rasterio" and hasattr(source, "colorinterp"):
+        return True
     named = isinstance(source, (str, os.PathLike))
     return named and os.fspath(source).lower().endswith((".tif", ".tiff"))
 
 
-def _raster(location: Location, array: Any, decoding_of: Any) -> tuple[Any, Any, list[Location]]:
-    """Return the bands of a GeoTIFF as a lazy DataArray; see `_decoded`."""
+_RASTERIO = ("rasterio", "rasterio.enums")
+
+
+def _raster(
+    location: Location, array: Any, decoding_of: Any, decode: bool | None
+) -> tuple[Any, bool | None, list[Location]]:
+    """Return the bands of a GeoTIFF as a lazy DataArray; see `_decoded`.
+
+    A band of opacity is no feature. It, or a mask, says where there are no data, as rasterio has it; not
+    where stored numbers are asked for.
+    """
     open_rasterio = import_rioxarray().open_rasterio
+    rasterio, enums = (import_extra(name, "raster", "GeoTIFF files need it") for name in _RASTERIO)
     if array is not None or not location.is_local:
         raise InvalidParameterError(
             f"{location.url!r} is a raster, which is read from a disk and as a whole; copy it there, and "
@@ -516,10 +569,27 @@ def _raster(location: Location, array: Any, decoding_of: Any) -> tuple[Any, Any,
         )
     if not os.path.exists(location.url):
         raise explain(FileNotFoundError(location.url), location, "file")
-    bands, decoded = decoded_cells(
-        open_rasterio(location.url, chunks=dict.fromkeys("xy", "auto")), decoding_of, location.url
-    )
-    return bands, decoded, [location]
+    with rasterio.open(location.url) as found:
+        shown = np.array([kind != enums.ColorInterp.alpha for kind in found.colorinterp])
+        shown |= not shown.any()
+        masked = any(enums.MaskFlags.per_dataset in flags for flags in found.mask_flag_enums)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* differ across bands", UserWarning)
+        raw = open_rasterio(location.url, chunks=dict.fromkeys("xy", "auto"))
+        bands, decoded = decoded_cells(raw.isel(band=shown), decoding_of, location.url)
+        seen = None
+        if not shown.all():
+            seen = (raw.isel(band=~shown) != 0).all("band")
+        elif masked:
+            # Of rioxarray's own chunks, those of a masked raster have the names of those without a mask.
+            chunks, token = dict(raw.chunksizes), raw.data.name
+            values = open_rasterio(location.url, masked=True)
+            seen = values.chunk(chunks, name_prefix="mask-", token=token).notnull()
+    if seen is None:
+        return bands, decoded, [location]
+    if decode is False:
+        return bands, False, [location]
+    return bands.where(seen), None if decode else True, [location]
 
 
 def _variables(location: Location, names: Any, decoding_of: Any) -> tuple[Any, Any, list[Location]]:
@@ -535,20 +605,33 @@ def _variables(location: Location, names: Any, decoding_of: Any) -> tuple[Any, A
 
 
 def _decoded(
-    source: Any, array: Any, storage_options: Mapping[str, Any] | None, decoding_of: Any
+    source: Any,
+    array: Any,
+    storage_options: Mapping[str, Any] | None,
+    decoding_of: Any,
+    decode: bool | None,
 ) -> tuple[Any, bool | None, list[Location]]:
     """Return decoded xarray, whether attributes decoded it, and what else is read."""
     if is_packed(source):
         return *decoded_cells(source, decoding_of), []
-    place = locate(source, storage_options)
-    return (_raster if is_raster(source) else _variables)(place, array, decoding_of)
+    place = _place_of(source, storage_options)
+    if place is None:
+        raise InvalidParameterError(
+            f"array={array!r} names several arrays, and source is a {type(source).__name__} without a URL "
+            "of Zarr; give the arrays as an xarray.Dataset."
+        )
+    if is_raster(source):
+        return _raster(place, array, decoding_of, decode)
+    return _variables(place, array, decoding_of)
 
 
 def is_packed(source: Any) -> bool:
     """Return True for a DataArray or Dataset of xarray with attributes that say how to decode it."""
     if hasattr(source, "to_array"):
         return any(map(is_packed, source.data_vars.values()))
-    return hasattr(source, "dims") and not PACKING.isdisjoint(_packing(source))
+    if not hasattr(source, "coords"):
+        return False
+    return not PACKING.isdisjoint(_packing(source)) or bool(_packing_of_bands(source))
 
 
 def decoded_cells(
@@ -574,7 +657,19 @@ def decoded_cells(
                 source[name], decoding_of, at, as_xarray=as_xarray
             )
             flags.add(decoded)
-        return source, True if True in flags else False if False in flags else None
+        return source, _any_decoded(flags)
+    if packing := _packing_of_bands(source):
+        import xarray
+
+        others = {name: at for name, at in source.attrs.items() if name not in _OF_BANDS}
+        several, parts, flags = "band" in source.dims, [], set()
+        for number, attributes in enumerate(packing):
+            part = source.isel(band=[number]) if several else source.copy(deep=False)
+            part.attrs = others | attributes
+            part, decoded = decoded_cells(part, decoding_of, where)
+            parts.append(part)
+            flags.add(decoded)
+        return xarray.concat(parts, "band") if several else parts[0], _any_decoded(flags)
     source = source.copy(deep=False)
     if not as_xarray:
         source.attrs = _packing(source)
@@ -585,16 +680,37 @@ def decoded_cells(
     return source, decoded
 
 
+def _any_decoded(flags: set[bool | None]) -> bool | None:
+    return True if True in flags else False if False in flags else None
+
+
+_OF_BANDS = {"scales": "scale_factor", "offsets": "add_offset"}
+"""Attributes with a value for each band of a GeoTIFF, as rioxarray has them, and those of one."""
+
+
+def _packing_of_bands(array: Any) -> list[dict[str, Any]]:
+    """Return the scale and the offset of each band of a DataArray, if bands differ in them."""
+    along = array.coords.get("band")
+    given = {name: array.attrs.get(name) for name in _OF_BANDS}
+    given = {name: at for name, at in given.items() if isinstance(at, (tuple, list))}
+    if not given or along is None or along.ndim > 1 or along.dtype.kind not in "iu":
+        return []
+    numbers = np.atleast_1d(along.values).tolist()
+    if min(numbers) < 1 or max(numbers) > min(map(len, given.values())):
+        return []
+    return [{_OF_BANDS[name]: at[number - 1] for name, at in given.items()} for number in numbers]
+
+
 def _packing(array: Any) -> dict[str, Any]:
     """Return the attributes of an array without a scale of 1 and an offset of 0, which rasterio adds."""
     nothing = {"scale_factor": "1.0", "add_offset": "0.0"}
     return {name: at for name, at in array.attrs.items() if str(at) != nothing.get(name)}
 
 
-def _unlabelled(source: Any) -> tuple[Any, Any, Any, dict[str, str]]:
+def _unlabelled(source: Any, features: Axes | None) -> tuple[Any, Any, Any, dict[str, str]]:
     """Return values, and of xarray the names of dimensions, coordinates, and the reference system."""
     if hasattr(source, "dims"):
-        mapping, cells = grid_mapping(source), variables_as_features(source)
+        mapping, cells = grid_mapping(source), variables_as_features(source, features)
         bands = cells.attrs.get("long_name")
         coordinates = cells.coords.to_dataset().assign_attrs(long_name=bands)
         return cells.data, cells.dims, coordinates, mapping

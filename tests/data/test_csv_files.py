@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import gzip
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import daskcluster as dc
+from daskcluster.cli.main import main
 from daskcluster.data import text_files
 from daskcluster.data.convert import convert
 from daskcluster.errors import InvalidDataError, InvalidParameterError
@@ -93,7 +96,7 @@ NAN = pytest.approx(np.nan, nan_ok=True)
         ("\ufeffa,b\r\n1,2\r\n3,4\r\n", [[1, 2], [3, 4]]),
         ("\ufeff1,2\r\n3,4", [[1, 2], [3, 4]]),
         ("0,1\n0.5,1.5\n2,3\n", [[0.5, 1.5], [2, 3]]),
-        (",2023,2024\n0,1.5,2.5\n", [[0, 1.5, 2.5]]),
+        (",2023,2024\n0,1.5,2.5\n", [[1.5, 2.5]]),
         ("0,1\n2,3\n", [[0, 1], [2, 3]]),
         ("0,1\n0.5,1\n", [[0, 1], [0.5, 1]]),
         ("1,3\n0.5,1.5\n", [[1, 3], [0.5, 1.5]]),
@@ -278,3 +281,43 @@ def test_booleans_of_several_files(tmp_path: Path) -> None:
     (tmp_path / "1.csv").write_text("a,b\n3,0\n4,1\n")
     rows: Any = dc.open_dataset(tmp_path)
     assert rows.to_numpy().tolist() == [[1, 1], [2, 0], [3, 0], [4, 1]]
+
+
+@pytest.mark.parametrize("index", [range(900), IDS], ids=["numbers", "names"])
+def test_the_index_of_a_frame_is_the_id(index: Any, tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame, path = pd.DataFrame(ROWS, index, ["x", "y", "z"]), tmp_path / "x.csv"
+    frame.to_csv(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for options in (
+            dict[str, Any](),
+            {"id_column": ""},
+            {"drop": "z"},
+            {"columns": ["x", "y"]},
+        ):
+            dataset: Any = dc.open_dataset(path, **options)
+            names = ("x", "y") if {"drop", "columns"} & set(options) else ("x", "y", "z")
+            assert dataset.feature_names == names
+            assert dataset.ids(898, 900).to_pylist() == [index[898], index[899]]
+            assert np.array_equal(dataset.to_numpy()[:, 0], ROWS[:, 0])
+        assert dc.open_dataset(path, id_column="z").feature_names == ("x", "y")  # type: ignore[attr-defined]
+        for flags in ([], ["--id-column", ""]):
+            output = [
+                str(tmp_path / "labels.csv"),
+                "--model",
+                str(tmp_path / "model"),
+                "--overwrite",
+            ]
+            command = ["fit", str(path), "--n-clusters", "2", "--labels", *output, *flags]
+            assert CliRunner().invoke(main, command, catch_exceptions=False).exit_code == 0
+            labels = pd.read_csv(tmp_path / "labels.csv")
+            assert labels["row"].tolist() == list(index)
+    named: Any = dc.open_dataset(path, columns=["", "x"]) if index is not IDS else None
+    assert named is None or named.feature_names == ("", "x")
+
+
+def test_the_advice_for_ids_is_a_command(tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("user id,x\n1,2\n2,3\n3,5\n")
+    with pytest.warns(UserWarning, match=r"id_column='user id' \(--id-column 'user id'\)"):
+        dc.open_dataset(tmp_path / "x.csv")

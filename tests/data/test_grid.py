@@ -661,3 +661,81 @@ def test_a_geotiff_and_its_map(tmp_path):
     assert (labels.to_numpy()[~grid.mask] == -1).all()
     raw = dc.open_grid(path, decode=False).dataset
     assert (raw.dtype, raw.n_rows, raw.decoded) == (np.int16, 2000, False)
+
+
+@pytest.mark.parametrize("door", ["memory", "lazy", "stored", "job"])
+def test_stacked_features_are_selected_by_their_labels(door, tmp_path):
+    """Dates, years and wavelengths are names as bands are: an order that changed is put right."""
+    xr = pytest.importorskip("xarray", reason="xarray is not installed")
+    values = np.random.default_rng(0).normal(size=(2, 3, 8, 9)) * np.arange(1, 7).reshape(
+        2, 3, 1, 1
+    )
+    along = {"date": [2020, 2021], "band": ["red", "nir", "swir"], "y": np.arange(8.0)}
+    cube = xr.DataArray(values, along, ("date", "band", "y", "x"), name="refl")
+
+    def opened(cells, features, name):
+        if door in ("memory", "lazy"):
+            return dc.open_grid(cells.chunk() if door == "lazy" else cells, features=features)
+        url = str(tmp_path / f"{name}.zarr")
+        cells.to_dataset().to_zarr(url, zarr_format=2, consolidated=False)
+        return dc.open_grid(url, array="refl", features=features)
+
+    both = ("date", "band")
+    grid = opened(cube, both, "fit")
+    assert grid.dataset.feature_names[:4] == ("2020/red", "2020/nir", "2020/swir", "2021/red")
+    model = dc.KMeans(3, random_state=0).fit(grid.dataset)
+    model.save(str(tmp_path / "model"))
+    other = cube[::-1, [2, 0, 1]]
+    found = opened(other, both, "other").dataset
+    expected = np.asarray(model.predict(grid.dataset))
+    assert np.array_equal(np.asarray(model.predict(found)), expected)
+    if door == "job":
+        url, labels = str(tmp_path / "other.zarr"), str(tmp_path / "labels.npy")
+        more = {"array": "refl", "grid": {"features": both}}
+        jobs.predict(str(tmp_path / "model"), url, output=labels, **more)
+        assert np.array_equal(np.load(labels).ravel(), expected)
+    renamed = opened(cube.assign_coords(date=[2021, 2022]), both, "renamed").dataset
+    with pytest.raises(InvalidDataError, match=r"now missing:\n- 2020/nir"):
+        dc.load_model(str(tmp_path / "model")).predict(renamed)
+    times = cube[:, 0].assign_coords(date=np.array(["2020-01-01", "2020-06-01T12"], "M8[ns]"))
+    days = opened(times.drop_vars("band"), "date", "days").dataset.feature_names
+    assert days == ("2020-01-01", "2020-06-01T12:00:00.000000000")
+    waves = cube[0].assign_coords(band=np.array([0.5, 0.66, 1.6], np.float32)).drop_vars("date")
+    assert opened(waves, "band", "waves").dataset.feature_names == ("0.5", "0.66", "1.6")
+    assert opened(cube[0, 0].drop_vars(["date", "band"]), "x", "x").dataset.feature_names is None
+
+
+@pytest.mark.parametrize("n_bands", [2, 4])
+@pytest.mark.parametrize("hides", ["alpha", "mask"])
+def test_a_mask_or_an_opacity_of_a_geotiff_says_where_there_are_no_data(n_bands, hides, tmp_path):
+    rioxarray = pytest.importorskip("rioxarray", reason="rioxarray is not installed")
+    rasterio = pytest.importorskip("rasterio", reason="rasterio is not installed")
+    codes = np.random.default_rng(0).integers(0, 99, (n_bands, 12, 9)).astype(np.uint8)
+    seen = np.full((12, 9), 255, np.uint8)
+    seen[:3], seen[5, 5] = 0, 7  # hardly opaque, but there
+    options = {"driver": "GTiff", "width": 9, "height": 12, "dtype": "uint8", "count": n_bands}
+    options["photometric"] = "MINISBLACK"
+    if hides == "alpha":
+        options |= {"alpha": "yes", "photometric": "RGB" if n_bands == 4 else "MINISBLACK"}
+        codes[-1] = seen
+    url = tmp_path / "x.tif"
+    with rasterio.open(url, "w", crs="EPSG:32633", **options) as file:
+        file.write(codes)
+        if hides == "mask":
+            file.write_mask(seen)
+    bands = codes[:-1] if hides == "alpha" else codes
+    grid = dc.open_grid(url)
+    assert np.array_equal(grid.mask, seen > 0)
+    assert np.array_equal(grid.mask, rioxarray.open_rasterio(url, masked=True)[0].notnull())
+    assert np.array_equal(grid.dataset.to_numpy(), bands[:, seen > 0].T)
+    doubled = dc.open_grid(url, dequantize=np.arange(256.0) * 2).dataset.to_numpy()
+    assert np.array_equal(doubled, bands[:, seen > 0].T * 2)
+    raw = dc.open_grid(url, decode=False).dataset
+    assert (raw.n_rows, raw.n_features, raw.decoded) == (108, len(bands), False)
+    model = dc.KMeans(2, random_state=0).fit(url)
+    assert len(np.asarray(model.labels_)) == 9 * 9
+    record = jobs.fit(str(url), n_clusters=2, model=str(tmp_path / "model"))
+    assert record.n_rows == 9 * 9
+    model.predict(url, output=str(tmp_path / "labels.tif"))
+    found = rioxarray.open_rasterio(tmp_path / "labels.tif")[0].to_numpy()
+    assert np.array_equal(found >= 0, seen > 0)

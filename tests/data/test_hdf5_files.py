@@ -121,3 +121,39 @@ def test_invalid_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text.h5").write_text("no HDF5")
     with pytest.raises(InvalidDataError, match=r"text.h5' is no readable HDF5 file"):
         dc.open_dataset(tmp_path / "text.h5")
+
+
+def test_a_virtual_array_needs_its_files(tmp_path: Path) -> None:
+    layout = h5py.VirtualLayout((900, 5), np.float32)
+    for i in range(3):
+        with h5py.File(tmp_path / f"part-{i}.h5", "w") as file:
+            file["d"] = ROWS[300 * i : 300 * i + 300]
+        layout[300 * i : 300 * i + 300] = h5py.VirtualSource(f"part-{i}.h5", "d", (300, 5))
+    path = str(tmp_path / "all.h5")
+    with h5py.File(path, "w") as file:
+        file.create_virtual_dataset("X", layout, fillvalue=-9)
+    assert np.array_equal(dc.open_dataset(path).to_numpy(), ROWS)
+    (tmp_path / "part-1.h5").unlink()
+    with h5py.File(path, "r") as file:
+        for opens in (dc.open_dataset, dc.KMeans(2).fit):
+            for given in (path, file["X"], file):
+                with pytest.warns(UserWarning, match=r"lacks 1 of its 3 files.*-9.0: 'part-1.h5'"):
+                    opens(given)
+        for i in (0, 2):
+            (tmp_path / f"part-{i}.h5").unlink()
+        for given in (path, file["X"]):
+            with pytest.raises(InvalidDataError, match="lacks 3 of its 3 files"):
+                dc.open_dataset(given)
+
+
+def test_ranges_of_valid_values_mask_nothing(tmp_path: Path) -> None:
+    """As in xarray, which leaves valid_min, valid_max and valid_range alone; missing_value is missing."""
+    xr = pytest.importorskip("xarray", reason="xarray is not installed")
+    codes = np.arange(20, dtype=np.int16).reshape(10, 2)
+    facts = {"valid_min": 3, "valid_max": 9, "valid_range": [3, 9], "missing_value": np.int16(5)}
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["X"] = codes
+        file["X"].attrs.update(facts)
+    expected = xr.decode_cf(xr.Dataset({"X": (("y", "x"), codes, facts)}))["X"].to_numpy()
+    assert np.array_equal(dc.open_dataset(tmp_path / "x.h5").to_numpy(), expected, equal_nan=True)
+    assert np.isnan(expected).sum() == 1

@@ -122,3 +122,57 @@ def test_numbers_of_bands_are_names() -> None:
         assert np.array_equal(model.predict(other), model.predict(scene))
     with pytest.raises(dc.errors.InvalidDataError, match="feature names should match"):
         model.predict(scene.assign_coords(band=[1, 2, 3]))
+
+
+def test_a_dataset_of_one_variable_is_that_variable() -> None:
+    cube = raster(gaps=False).drop_vars("spatial_ref").assign_coords(band=["r", "g", "n"])
+    alone = xr.Dataset({"refl": cube})
+    model = dc.KMeans(3, random_state=0).fit(cube)
+    for lazy in (False, True):
+        given = alone.chunk({"y": 7}) if lazy else alone
+        fitted = dc.KMeans(3, random_state=0).fit(given)
+        assert np.array_equal(fitted.cluster_centers_, model.cluster_centers_)
+        assert fitted.feature_names_in_.tolist() == ["r", "g", "n"]
+        swapped = given.isel(band=[2, 0, 1])
+        assert np.array_equal(fitted.predict(swapped), model.predict(cube))
+    times = xr.Dataset({"ndvi": cube.rename(band="time")})
+    grid, expected = (dc.open_grid(each, features="time") for each in (times, times["ndvi"]))
+    assert repr(grid) == repr(expected) == "Grid(24 x 20, 480 rows with data, 3 features)"
+    assert np.array_equal(grid.dataset.to_numpy(), expected.dataset.to_numpy())  # type: ignore[attr-defined]
+    for each in (times, times["ndvi"]):
+        with pytest.raises(
+            InvalidParameterError, match=r"dimensions time, y, x .*open_grid\(source"
+        ):
+            dc.KMeans(3).fit(each)
+    single = xr.Dataset({"height": cube[0].drop_vars("band")})
+    with pytest.warns(UserWarning, match=r"one variable, 'height', whose last dimension 'x'"):
+        dc.KMeans(2).fit(single)
+    cells = dc.open_grid(single, features="variable")
+    assert cells.dataset.feature_names == ("height",)  # type: ignore[attr-defined]
+    fitted = dc.KMeans(2, random_state=0).fit(cells.dataset)
+    assert fitted.predict(single).dims == ("y", "x")
+
+
+@pytest.mark.parametrize("kind", ["array", "variables"])
+def test_a_reference_system_is_found_in_the_store(kind: str, tmp_path: Path) -> None:
+    whole = raster(gaps=False).drop_vars("spatial_ref")
+    whole.attrs["grid_mapping"] = "crs"
+    stored = xr.Dataset({"refl": whole, "a": whole[0], "b": whole[1], "crs": 0})
+    stored["crs"].attrs["crs_wkt"] = "LOCAL_CS"
+    stored.to_zarr(tmp_path / "x.zarr", consolidated=False)
+    for chunks in ({}, None):
+        opened = xr.open_zarr(tmp_path / "x.zarr", chunks=chunks, consolidated=False)
+        cells = opened["refl"] if kind == "array" else opened[["a", "b"]]
+        assert "crs" not in cells.coords
+        grid, url = dc.open_grid(cells), str(tmp_path / f"map-{chunks}.zarr")
+        labels = np.zeros(grid.dataset.n_rows, np.int32)
+        if chunks is None:  # values of which nothing says where they come from
+            with pytest.warns(
+                UserWarning, match=r"no coordinate reference system: grid_mapping='crs'"
+            ):
+                grid.save(labels, url)
+            continue
+        grid.save(labels, url)
+        found = xr.open_zarr(url, consolidated=False, decode_coords="all")["label"]
+        assert found.crs.attrs["crs_wkt"] == "LOCAL_CS"
+        assert dc.KMeans(2).fit_predict(cells).crs.attrs["crs_wkt"] == "LOCAL_CS"

@@ -217,7 +217,7 @@ def test_bands_are_selected_by_name(tmp_path: Path) -> None:
     for given in (variables.rename(x="k"), swapped.assign_coords(band=["y", "k"])):
         with pytest.raises(InvalidDataError, match="now missing:\n- x"):
             model.predict(given)
-    # Numbers of bands are names; those of another axis, such as times, are not compared.
+    # Numbers of bands are names, and so are the labels of another axis, such as times.
     bands = dc.KMeans(2, random_state=0).fit(image.assign_coords(band=[7, 8]))
     assert bands.feature_names_in_.tolist() == ["7", "8"]
     with pytest.raises(InvalidDataError, match="now missing:\n- 7"):
@@ -228,8 +228,11 @@ def test_bands_are_selected_by_name(tmp_path: Path) -> None:
         for numbers in ([7, 8], [9, 10])
     )
     series = dc.KMeans(2, random_state=0).fit(fitted)
-    assert not hasattr(series, "feature_names_in_")
-    assert np.array_equal(series.predict(later).reshape(labels.shape), labels)
+    assert series.feature_names_in_.tolist() == ["7", "8"]
+    with pytest.raises(InvalidDataError, match="now missing:\n- 7"):
+        series.predict(later)
+    unlabelled = dc.open_grid(days.drop_vars("day"), features="day").dataset
+    assert np.array_equal(series.predict(unlabelled).reshape(labels.shape), labels)
 
 
 def test_rows_without_names_are_compared_by_number(folder: Path) -> None:
