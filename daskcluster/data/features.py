@@ -147,6 +147,12 @@ def _scaled_like(dataset: Dataset, scaling: FeatureScaling | None) -> Dataset:
     return dataset.with_scaling(scaling)
 
 
+def is_partial(dataset: Any) -> bool:
+    """Return whether some distances are partial: rows were opened with ``missing="partial"``."""
+    scaling = getattr(dataset, "scaling", None)
+    return scaling is not None and scaling.kind == PARTIAL
+
+
 def refuse_partial(dataset: Any, what: str) -> None:
     """Refuse rows of which some distances are partial, where others would be computed.
 
@@ -154,8 +160,7 @@ def refuse_partial(dataset: Any, what: str) -> None:
     ------
     InvalidParameterError
     """
-    scaling = getattr(dataset, "scaling", None)
-    if scaling is not None and scaling.kind == PARTIAL:
+    if is_partial(dataset):
         raise InvalidParameterError(
             f"{what} takes no rows that were opened with missing='partial', which KMeans alone compares by "
             "the features that they have; use missing='mean' or 'drop'."

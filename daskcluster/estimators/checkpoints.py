@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -15,17 +16,18 @@ from daskcluster.data.identity import data_identity, digest_of
 from daskcluster.errors import CheckpointError, InvalidParameterError, ModelFormatError
 from daskcluster.events import Callback, Notice, publish
 from daskcluster.models.fitted import created_with
-from daskcluster.storage.checkpoint import CheckpointFolder
+from daskcluster.storage.checkpoint import CheckpointFolder, noting_stored_state
 from daskcluster.storage.document import (
     Document,
     Shapes,
     document_of,
     read_mapping,
+    read_text,
     state_of,
     stored_as,
     stored_kind,
 )
-from daskcluster.storage.location import Location
+from daskcluster.storage.location import Location, locate
 from daskcluster.storage.pass_totals import PassTotals
 from daskcluster.typing import Dataset
 
@@ -33,6 +35,8 @@ S = TypeVar("S")
 
 _HEADER, _STATE = "frame", "state"
 """The two parts of a document: keys of the body, and prefixes of the arrays' names."""
+_WORK = "work"
+"""The kind of the commit of work other than a fit."""
 
 
 @dataclass(frozen=True)
@@ -257,10 +261,7 @@ class Checkpoints:
         check: Check,
     ) -> None:
         url = getattr(estimator, "checkpoint", None)
-        if resume and url is None:
-            raise InvalidParameterError(
-                "resume=True needs checkpoint=, the URL at which the earlier fit saved its state."
-            )
+        check_resume(url, "fit", resume=resume)
         self.found: CheckpointDocument | None = None
         self.commits: Commits | None = None
         if url is None:
@@ -273,12 +274,105 @@ class Checkpoints:
         self.commits = Commits(folder, int(getattr(estimator, "checkpoint_every", 1)), totals)
         if resume:
             document = folder.latest(lambda state: check(state, folder.attachment))
-            text = f"There is no checkpoint at {folder.url!r} yet; the fit starts from scratch."
             if document is not None:
                 self.found = CheckpointDocument(document, folder.url)
-            if document is not None or totals:
-                text = f"The fit resumes from its checkpoint at {folder.url!r}."
-            publish(callbacks, Notice(text))
+            is_there = document is not None or bool(totals)
+            publish(callbacks, _notice(folder, "fit", is_there=is_there))
+
+
+def check_resume(checkpoint: Any, what: str, *, resume: bool) -> None:
+    """Refuse to resume without a checkpoint; `what` completes "the earlier"."""
+    if resume and checkpoint is None:
+        raise InvalidParameterError(
+            f"resume=True needs checkpoint=, the URL at which the earlier {what} saved its state."
+        )
+
+
+def _notice(folder: CheckpointFolder, what: str, *, is_there: bool) -> Notice:
+    if is_there:
+        return Notice(f"The {what} resumes from its checkpoint at {folder.url!r}.")
+    return Notice(f"There is no checkpoint at {folder.url!r} yet; the {what} starts from scratch.")
+
+
+@dataclass(frozen=True)
+class StoredWork:
+    """What work other than a fit has finished, so that it resumes: parts of it, and totals of passes.
+
+    Attributes
+    ----------
+    folder : CheckpointFolder
+        Its one commit says whose it is; finished work is in its parts and attachments.
+    seed : int
+        The seed of the first run.
+    resumes : bool
+        Whether there is finished work of an earlier run.
+    """
+
+    folder: CheckpointFolder
+    seed: int
+    resumes: bool
+
+    @classmethod
+    @contextmanager
+    def begin(
+        cls,
+        url: Any,
+        what: str,
+        parameters: Mapping[str, Any],
+        dataset: Dataset,
+        *,
+        seed: int = 0,
+        resume: bool = False,
+        callbacks: Sequence[Callback] = (),
+    ) -> Iterator[StoredWork | None]:
+        """Yield the work that is stored at `url`; None without a URL.
+
+        Without `resume`, what an earlier run of the same work has left is removed. An error in the block
+        says where the work is stored, unless `url` is a location: then its owner says so.
+
+        Parameters
+        ----------
+        url : str, path, Location or None
+        what : str
+            The work, for messages: completes "the".
+        parameters : mapping
+            Everything that the result depends on, besides the rows.
+        dataset : Dataset
+        seed : int
+            The seed of a first run.
+        resume : bool
+        callbacks : sequence of callables
+
+        Raises
+        ------
+        CheckpointError
+            The work that is stored at `url` is other work, or is damaged.
+        InvalidParameterError
+            There is no URL to resume from.
+        """
+        check_resume(url, what, resume=resume)
+        if url is None:
+            yield None
+            return
+        place = locate(url)
+        known = {name: _plain(value) for name, value in parameters.items()}
+        version = created_with()["daskcluster"]
+        facts = {"work": what, "parameters": known, "data": data_identity(dataset)}
+        folder = CheckpointFolder(place, facts | {"daskcluster": version})
+        with noting_stored_state(None if place is url else place, f"the {what}"):
+            document = folder.latest() if resume else None
+            if resume:
+                publish(callbacks, _notice(folder, what, is_there=document is not None))
+            if document is None:
+                folder.clear()
+                folder.commit(Document(_WORK, {"seed": str(seed)}, {}))
+            else:
+                seed = int(read_text(document.body, "seed"))
+            yield cls(folder, seed, document is not None)
+
+    def totals(self) -> PassTotals:
+        """Return where long passes keep their totals."""
+        return PassTotals(self.folder.attachment("passes"), resume=self.resumes)
 
 
 def facts(estimator: BaseEstimator, dataset: Dataset) -> dict[str, Any]:

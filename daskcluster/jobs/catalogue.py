@@ -292,6 +292,7 @@ for _spec in (
             ),
         ),
         kinds=("file",),
+        keeps="Save the sample and finished fits here; continue with --resume.",
         lines="daskcluster.jobs.selection:lines_of_sweep",
         task="daskcluster.cli.job_commands:SweepTask",
     ),

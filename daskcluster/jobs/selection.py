@@ -13,14 +13,17 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunk import compute_dtype
+from daskcluster.data.features import is_partial
 from daskcluster.data.open import open_source
 from daskcluster.data.recipes import for_metric
 from daskcluster.elementary import exp, log
 from daskcluster.engine.choose import choose_engine
+from daskcluster.engine.engine import Engine
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
-from daskcluster.errors import InvalidParameterError
-from daskcluster.events import Callback, FitsMade, publish
+from daskcluster.errors import InvalidParameterError, ModelFormatError
+from daskcluster.estimators.checkpoints import StoredWork, unfit
+from daskcluster.events import Callback, FitsMade, Notice, publish
 from daskcluster.extras import import_extra
 from daskcluster.invariance import DRAWN, varies_with
 from daskcluster.jobs.run import JobCounters, Run
@@ -28,7 +31,10 @@ from daskcluster.methods.coreset.quality import true_costs
 from daskcluster.models.record import SweepRecord
 from daskcluster.randomness import Key, as_seed
 from daskcluster.reports.pages import Rows, blank, format_seconds, right_aligned
-from daskcluster.storage.files import write_file
+from daskcluster.storage.checkpoint import CheckpointFolder, noting_stored_state
+from daskcluster.storage.document import document_of, state_of
+from daskcluster.storage.files import remove_folder, write_file
+from daskcluster.storage.location import Location, locate
 from daskcluster.typing import Dataset
 
 
@@ -261,6 +267,8 @@ def select_k(
     random_state: Any = None,
     engine: Any = None,
     callbacks: Sequence[Callback] = (),
+    checkpoint: Any = None,
+    resume: bool = False,
 ) -> KSelection:
     """Fit several numbers of clusters and return the best one.
 
@@ -298,6 +306,12 @@ def select_k(
         Draws the coreset, runs the fits in parallel, and measures the candidates.
     callbacks : sequence of callables, default ()
         Called with the events of passes and of the fits (`daskcluster.events.FitsMade`).
+    checkpoint : str or path, optional
+        Folder or URL under which the coreset, every finished fit with its measures, the state of fits that
+        run (every half a minute) and the totals of long passes are saved. Workers that cannot write there
+        run fits that keep no state of their own.
+    resume : bool, default False
+        Resume from what is saved under `checkpoint`, to the same bits: no finished fit is repeated.
 
     Returns
     -------
@@ -306,13 +320,16 @@ def select_k(
 
     Raises
     ------
+    CheckpointError
+        What is saved under `checkpoint` is of other rows or arguments, or damaged.
     InvalidParameterError
         Invalid range or criterion, or more clusters than rows.
 
     Notes
     -----
     Cost: two passes for the coreset and one for all checks together. The fits take no pass: each runs on
-    the m = `coreset_size` rows of the coreset, in one thread.
+    the m = `coreset_size` rows of the coreset, in one thread. A checkpoint takes the bytes of the coreset,
+    and 2 k d numbers for every fit.
 
     Fits have a lower inertia on their coreset than on all rows, and more so for large k. `check` measures
     the difference, and a note reports it if it exceeds a tenth. BIC counts the coreset's effective number
@@ -350,43 +367,45 @@ def select_k(
         raise InvalidParameterError(
             f"coreset_size={size} should be >= k_max={tried[-1]}; 100 rows per cluster are a good start."
         )
-    from daskcluster.methods.coreset.estimator import LightweightCoreset
-
-    hearing: dict[str, Any] = {"engine": chosen, "callbacks": (*callbacks, counters)}
-    seed_of_coreset = Key(seed, "coreset of a selection").derived_seed()
-    coreset = LightweightCoreset(size, random_state=seed_of_coreset, **hearing)
-    few = coreset.draw(for_metric(dataset, metric)).coreset_
+    settings: dict[str, Any] = {"init": init, "max_iter": max_iter, "tol": tol}
     mixture = criterion == "bic"
-    settings = {"init": init, "max_iter": max_iter, "tol": tol}
     settings |= {"covariance_type": covariance_type} if mixture else {"metric": metric}
-    fit = partial(fit_shares, few, _fit_mixture if mixture else _fit_kmeans, settings)
-    fits: dict[int, KFit] = {}
-    more = tried
-    while more:
-        attempts = [
-            (k, number, Key(seed, f"k={k}", number).derived_seed() % 2**31)
-            for k in more
-            for number in range(n_seeds)
-        ]
-        # Local threads share the coreset, so one task per fit costs no transfer.
-        n_shares = len(attempts) if chosen.name == "local" else _SHARES * chosen.n_threads
-        tasks, ended = [partial(fit, share) for share in dealt(attempts, n_shares)], list[KFit]()
-        with closing(chosen.run_ahead(tasks)) as made:
-            for few_fits in made:
-                ended += few_fits
-                publish(hearing["callbacks"], FitsMade(len(ended), len(attempts)))
-        fits |= best_fits(ended)
-        tried = sorted(fits)
-        candidates = [fits[k].candidate for k in tried]
-        best, notes = _decide(candidates, criterion)
-        more = [] if ks is not None else around(tried, best)
-    near = sorted(tried, key=lambda k: (abs(tried.index(k) - tried.index(best)), k))[:check]
-    if near and not mixture:
-        rows, found = for_metric(dataset, metric), [fits[k].on_scale for k in near]
-        with chosen.place(rows, callbacks=hearing["callbacks"]) as placement:
-            centres = [each.astype(compute_dtype(rows.dtype)) for each in found]
-            costs = dict(zip(near, true_costs(ScaledPlacement(placement), centres), strict=True))
-        candidates = [replace(each, true_inertia=costs.get(each.k)) for each in candidates]
+    facts: dict[str, Any] = {"k_min": int(k_min), "k_max": int(k_max)}
+    facts = facts if ks is None else {"ks": str(tried)}
+    facts |= {"criterion": criterion, "n_seeds": n_seeds, "coreset_size": size, "check": check}
+    facts |= {**settings, "metric": metric, "random_state": random_state}
+    heard: tuple[Callback, ...] = (*callbacks, counters)
+    with StoredWork.begin(
+        checkpoint, "sweep", facts, dataset, seed=seed, resume=resume, callbacks=callbacks
+    ) as stored:
+        seed = seed if stored is None else stored.seed
+        rows = for_metric(dataset, metric)
+        few = _drawn(rows, size, seed, stored, chosen, counters, callbacks)
+        kept = None if stored is None else KeptFits.of(stored.folder, few, chosen, callbacks)
+        fit = partial(fit_shares, few, _fit_mixture if mixture else _fit_kmeans, settings)
+        fits: dict[int, KFit] = {}
+        more = tried
+        while more:
+            attempts = [
+                (k, number, Key(seed, f"k={k}", number).derived_seed() % 2**31)
+                for k in more
+                for number in range(n_seeds)
+            ]
+            fits |= best_fits(_made(attempts, fit, chosen, kept, heard))
+            tried = sorted(fits)
+            candidates = [fits[k].candidate for k in tried]
+            best, notes = _decide(candidates, criterion)
+            more = [] if ks is not None else around(tried, best)
+        near = sorted(tried, key=lambda k: (abs(tried.index(k) - tried.index(best)), k))[:check]
+        if near and not mixture:
+            found = [fits[k].on_scale for k in near]
+            with chosen.place(rows, callbacks=heard) as placement:
+                placement.totals = None if stored is None else stored.totals()
+                centres = [each.astype(compute_dtype(rows.dtype)) for each in found]
+                costs = dict(
+                    zip(near, true_costs(ScaledPlacement(placement), centres), strict=True)
+                )
+            candidates = [replace(each, true_inertia=costs.get(each.k)) for each in candidates]
     counts = counters.common(dataset)
     counts.pop("versions")
     return KSelection(
@@ -399,6 +418,57 @@ def select_k(
         n_seeds,
         **counts,
     )
+
+
+def _drawn(
+    rows: Dataset,
+    size: int,
+    seed: int,
+    stored: StoredWork | None,
+    engine: Engine,
+    counters: JobCounters,
+    callbacks: Sequence[Callback],
+) -> Dataset:
+    """Return the coreset, drawn anew or by an earlier run."""
+    from daskcluster.methods.coreset.estimator import LightweightCoreset
+
+    coreset = LightweightCoreset(
+        size,
+        random_state=Key(seed, "coreset of a selection").derived_seed(),
+        engine=engine,
+        callbacks=(*callbacks, counters),
+        checkpoint=None if stored is None else stored.folder.attachment("coreset"),
+    )
+    drawn = coreset.draw(rows, resume=stored is not None and stored.resumes)
+    counters.at_least(drawn.passes_, drawn.bytes_read_)
+    return drawn.coreset_
+
+
+def _made(
+    attempts: Sequence[Try],
+    fit: Callable[..., list[KFit]],
+    engine: Engine,
+    kept: KeptFits | None,
+    callbacks: Sequence[Callback],
+) -> list[KFit]:
+    """Return the fits of all attempts: those of an earlier run, and the others, which are made."""
+    ended = [] if kept is None else kept.finished(attempts)
+    known = {(each.candidate.k, each.number) for each in ended}
+    left = [each for each in attempts if each[:2] not in known]
+    if ended:
+        publish(callbacks, FitsMade(len(ended), len(attempts)))
+    # Local threads share the coreset, so one task per fit costs no transfer.
+    n_shares = len(left) if engine.name == "local" else _SHARES * engine.n_threads
+    theirs = kept if kept is not None and kept.in_tasks else None
+    tasks = [partial(fit, share, kept=theirs) for share in dealt(left, n_shares)]
+    with closing(engine.run_ahead(tasks)) as made:
+        for few_fits in made:
+            if kept is not None and theirs is None:
+                for each in few_fits:
+                    kept.keep(each)
+            ended += few_fits
+            publish(callbacks, FitsMade(len(ended), len(attempts)))
+    return ended
 
 
 # -- before the fits -------------------------------------------------------------------------------------
@@ -520,21 +590,106 @@ class KFit:
     cost: float
 
 
+@dataclass(frozen=True)
+class KeptFits:
+    """Where fits are kept when they are finished, and where they keep their state; sent to workers.
+
+    Attributes
+    ----------
+    folder : CheckpointFolder
+        Has a part for every finished fit, which is committed once.
+    in_tasks : bool
+        Whether tasks can write there; otherwise the driver keeps their fits.
+    while_running : bool
+        Whether fits keep their state while they run.
+    """
+
+    folder: CheckpointFolder
+    in_tasks: bool
+    while_running: bool
+
+    @classmethod
+    def of(
+        cls, folder: CheckpointFolder, few: Dataset, engine: Engine, callbacks: Sequence[Callback]
+    ) -> KeptFits:
+        """Return where fits of a coreset are kept that run on an engine."""
+        in_tasks = engine.can_read(folder)
+        if not in_tasks:
+            text = (
+                f"workers cannot write to {folder.url!r}, so only finished fits are kept, as they are "
+                "returned; give checkpoint= a bucket or a folder that workers share."
+            )
+            publish(callbacks, Notice(text))
+        return cls(folder, in_tasks, while_running=in_tasks and not is_partial(few))
+
+    def running(self, k: int, number: int) -> Location:
+        """Return where a fit keeps its state."""
+        return self.folder.attachment(f"{_RUNNING}{_name(k, number)}")
+
+    def keep(self, fit: KFit) -> None:
+        """Commit a finished fit; its state while it ran is removed."""
+        k, number = fit.candidate.k, fit.number
+        self.folder.part(_name(k, number)).commit(document_of(fit))
+        if self.while_running:
+            remove_folder(self.running(k, number))
+
+    def finished(self, attempts: Sequence[Try]) -> list[KFit]:
+        """Return the finished ones of some fits; what is left of their state is removed.
+
+        Raises
+        ------
+        CheckpointError
+            One is damaged.
+        """
+        names, found = set(self.folder.parts()), list[KFit]()
+        for k, number, _ in attempts:
+            name = _name(k, number)
+            part = self.folder.part(name)
+            document = part.latest() if name in names else None
+            if document is None:
+                continue
+            if f"{_RUNNING}{name}" in names:
+                remove_folder(self.running(k, number))
+            try:
+                shapes = dict.fromkeys(("centres", "on_scale"), (k, None))
+                found.append(state_of(KFit, document, shapes))
+            except ModelFormatError as error:
+                raise unfit(part.url, error) from error
+        return found
+
+
+_RUNNING = "running-"
+
+
+def _name(k: int, number: int) -> str:
+    return f"fit-{k}-{number}"
+
+
 def fit_shares(
-    few: Dataset, fit: Fit, settings: Mapping[str, Any], attempts: Sequence[Try]
+    few: Dataset,
+    fit: Fit,
+    settings: Mapping[str, Any],
+    attempts: Sequence[Try],
+    kept: KeptFits | None = None,
 ) -> list[KFit]:
-    """Run fits one after the other."""
-    engine = LocalEngine(n_threads=1)
-    return [
-        fit(few, k, number, random_state=seed, engine=engine, **settings)
-        for k, number, seed in attempts
-    ]
+    """Run fits one after the other; each that is finished is kept."""
+    engine, made = LocalEngine(n_threads=1), list[KFit]()
+    for k, number, seed in attempts:
+        keeping: dict[str, Any] = {}
+        if kept is not None and kept.while_running:
+            # Short fits only keep their beginning and their end.
+            every = int(settings["max_iter"]) + 1
+            keeping = {"checkpoint": kept.running(k, number), "checkpoint_every": every}
+        made.append(fit(few, k, number, random_state=seed, engine=engine, **settings, **keeping))
+        if kept is not None:
+            kept.keep(made[-1])
+    return made
 
 
 def _fit_kmeans(few: Dataset, k: int, number: int, **settings: Any) -> KFit:
     from daskcluster.methods.kmeans.estimator import KMeans
 
-    model = KMeans(k, n_init=1, **settings).fit(few)
+    model = KMeans(k, n_init=1, **settings).fit(few, resume="checkpoint" in settings)
     silhouette = None
     if k > 1:
         _, distances = model.predict(few, n_nearest=2, return_distance=True)
@@ -547,7 +702,7 @@ def _fit_kmeans(few: Dataset, k: int, number: int, **settings: Any) -> KFit:
 def _fit_mixture(few: Dataset, k: int, number: int, **settings: Any) -> KFit:
     from daskcluster.methods.mixture.estimator import VariationalGaussianMixture
 
-    model = VariationalGaussianMixture(k, **settings).fit(few)
+    model = VariationalGaussianMixture(k, **settings).fit(few, resume="checkpoint" in settings)
     mean = float(model.score(few))
     rows = effective_rows(few)
     bic = model.n_parameters() * float(log(rows)) - 2.0 * rows * mean
@@ -662,6 +817,8 @@ def sweep(
     ks: Iterable[int] | None = None,
     output: str | None = None,
     random_state: int | None = None,
+    checkpoint: str | None = None,
+    resume: bool = False,
     array: str | None = None,
     weights: Any = None,
     storage_options: Mapping[str, Any] | None = None,
@@ -688,9 +845,13 @@ def sweep(
         URL of a file to write: the table and the best number if it ends in ``.json``, the curves if it ends
         in ``.png`` or ``.svg`` (needs matplotlib).
     random_state : int, optional
+    checkpoint : str, optional
+        URL under which to save finished fits and the state of others; see `daskcluster.select_k`.
+    resume : bool, default False
+        Resume from what is saved under `checkpoint`.
     array, weights, storage_options, flatten, decode, columns, missing, scale, grid, overwrite, name, engine
     callbacks
-        See `fit`. Without `output`, a restarted job starts from scratch.
+        See `fit`. Without `output`, a restarted job resumes only with `checkpoint` and `resume`.
     **settings
         Further arguments of `daskcluster.select_k`: ``criterion``, ``n_seeds``, ``coreset_size``,
         ``check``, ``init``, ``max_iter``, ``tol``, ``metric``, ``covariance_type``.
@@ -703,7 +864,7 @@ def sweep(
     ------
     OutputExistsError
         The output exists; raised before any work.
-    InvalidParameterError, InvalidDataError
+    CheckpointError, InvalidParameterError, InvalidDataError
     JobCancelledError, LeaseError
         The job was cancelled (checked during passes and after fits), or another job or run writes the
         output.
@@ -724,20 +885,25 @@ def sweep(
     """
     asked = locals()
     tried = {"k_min": k_min, "k_max": k_max, "ks": None if ks is None else [int(k) for k in ks]}
-    with Run("sweep", asked) as run:
+    place = None if checkpoint is None else locate(checkpoint, storage_options)
+    with Run("sweep", asked) as run, noting_stored_state(place, "the sweep"):
         if (before := run.begin(SweepRecord)) is not None:
             return before
         kind = str(output or ".json").lower().rpartition(".")[2]
         if kind != "json":
             _require_plots()
         dataset, chosen = run.open_rows()
+        opened, n_bytes = run.counters.passes, run.counters.bytes_read
         found = select_k(
             dataset,
             **{**settings, **tried},
             random_state=random_state,
             engine=chosen,
             callbacks=run.callbacks,
+            checkpoint=run.state_at(place),
+            resume=resume or run.is_resumed,
         )
+        run.counters.at_least(opened + found.passes, n_bytes + found.bytes_read)
         common = {**found.as_dict(), **run.counters.common(dataset)}
         record = SweepRecord(output=output, **common)
         if output is not None:

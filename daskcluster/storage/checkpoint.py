@@ -255,6 +255,10 @@ class CheckpointFolder:
         """Return the subfolder of a part of the fit, which has commits of its own."""
         return CheckpointFolder(self._top, self._facts, part=name)
 
+    def parts(self) -> list[str]:
+        """Return the names of what the folder of the fit holds: its parts, commits and attachments."""
+        return list_names(self._place)
+
     @property
     def url(self) -> str:
         """URL of the commits of this fit."""

@@ -247,9 +247,7 @@ def decode(content: bytes, like: Any) -> Any:
     ModelFormatError
     """
     classes: dict[str, type] = {}
-    _collect(type(like), classes)
-    for part in like if isinstance(like, tuple) else ():
-        _collect(type(part), classes)
+    _collect_all(like, classes)
     try:
         with np.load(io.BytesIO(content), allow_pickle=False) as file:
             return _value(_tree(content)["value"], file, classes)
@@ -308,6 +306,13 @@ def _value(node: Any, arrays: Mapping[str, np.ndarray], classes: Mapping[str, ty
     if node.get("list"):
         return values
     return tuple(values) if kind is tuple else kind(*values)
+
+
+def _collect_all(like: Any, classes: dict[str, type]) -> None:
+    """Add the classes of statistics; tuples, which joined reductions have, may hold tuples."""
+    _collect(type(like), classes)
+    for part in like if isinstance(like, tuple) else ():
+        _collect_all(part, classes)
 
 
 def _collect(hint: Any, classes: dict[str, type]) -> None:
