@@ -117,6 +117,20 @@ def keep_no_blocks_over(n_bytes: int) -> None:
                 set_option(option, min(n_bytes, most))
 
 
+def format_limit(count: int) -> str:
+    """Return a size that a person gave in its own unit, e.g. ``'1 GB'`` or ``'512 MiB'``.
+
+    Examples
+    --------
+    >>> format_limit(10**9), format_limit(512 << 20), format_limit(1_234_567_890)
+    ('1 GB', '512 MiB', '1.1 GiB')
+    """
+    for unit, size in (("GiB", 1 << 30), ("GB", 10**9), ("MiB", 1 << 20), ("MB", 10**6)):
+        if count and count % size == 0:
+            return f"{count // size:,} {unit}"
+    return format_bytes(count)
+
+
 def format_bytes(count: float) -> str:
     """Return a size for people, e.g. ``'1.5 GiB'``."""
     for unit in ("B", "KiB", "MiB", "GiB"):

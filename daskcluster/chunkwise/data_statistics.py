@@ -85,7 +85,9 @@ def bad_row_error(row: int, is_nan: bool, where: str = "") -> InvalidDataError:
     )
 
 
-def refuse_rows(rows: Rows, name: Callable[[int], int], where: str = "") -> None:
+def refuse_rows(
+    rows: Rows, name: Callable[[int], int], where: str = "", *, normalize: bool = False
+) -> None:
     """Raise `InvalidDataError` if a row is not finite or out of range; costs one scan of their bytes.
 
     Parameters
@@ -95,12 +97,15 @@ def refuse_rows(rows: Rows, name: Callable[[int], int], where: str = "") -> None
         (position of a row) -> its number in errors.
     where : str
         Text in errors that locates a row that is not finite.
+    normalize : bool
+        The rows will be scaled to length one, so that none is too large.
     """
     most = np.zeros(rows.shape[1])
     bad, is_nan = raise_max_abs(rows, most)
     if bad >= 0:
         raise bad_row_error(name(bad), is_nan, where)
-    refuse_large(most, rows.dtype)
+    if not normalize:
+        refuse_large(most, rows.dtype)
 
 
 def refuse_bad(block: Chunk) -> None:

@@ -133,6 +133,7 @@ class Failure(click.ClickException):
 def in_flags(text: str) -> str:
     """Return a text of the library, which names arguments, with the flags instead."""
     text = re.sub(r"overwrite=True( \(--overwrite\))?", "--overwrite", text)
+    text = re.sub(r"\bmemory_limit=(?=\d)", "--memory-limit ", text)
     return text.replace("resume=True", "--resume")
 
 

@@ -39,7 +39,7 @@ COMMANDS = {
     "sample": "Draw rows evenly from the clusters of a model.",
     "dedup": "Find near-duplicates, and write which rows to keep.",
     "partition": "Divide rows into partitions of an index, of nearly equal sizes.",
-    "predict": "Write the label of every row to Zarr.",
+    "predict": "Write the label of every row under a model.",
     "score": "Compute the sum of squared distances of a dataset under a model.",
     "sweep": "Fit several numbers of clusters and report the best one.",
     "stream": "Keep a model of a growing source up to date.",

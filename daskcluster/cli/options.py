@@ -202,6 +202,11 @@ class SectionedOption(click.Option):
         super().__init__(*arguments, **settings)
         self.section = section
 
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return the names and the help, with limits as all flags have them."""
+        found = super().get_help_record(ctx)
+        return None if found is None else (found[0], found[1].replace("x>=", ">= "))
+
 
 class SectionedCommand(click.Command):
     """A command whose help lists options by section, in the order in which sections appear."""
@@ -332,8 +337,8 @@ ROWS: dict[str, tuple[Decorator[Any], ...]] = {
         _input(
             "--missing",
             type=click.Choice(("error", "drop", "mean", "partial")),
-            help="Rows that lack a value (NaN, null, masked): an error (the default, unless the fit of "
-            "MODEL left them out), left out, filled with means, or partial distances (k-means).",
+            help="Rows that lack a value (NaN, null, masked): an error (the default, unless the fit of a "
+            "model left them out), left out, filled with means, or partial distances (k-means).",
         ),
     ),
     "grid": (
@@ -558,7 +563,12 @@ def _flag(name: str, variants: Variants, catalogue: Catalogue, *, required: bool
     first = next(iter(variants.values()))
     facts = [] if required else _defaults(variants)
     facts += [first.limits] if first.limits else []
-    settings: dict[str, Any] = {"section": _section(variants, catalogue), "help": first.help}
+    section = _section(variants, catalogue)
+    settings: dict[str, Any] = {"section": section, "help": first.help}
+    if section.startswith("Only"):  # others are many, and mean nearly the same everywhere
+        (common, _), *rest = _by_text({each: found.help for each, found in variants.items()})
+        others = (f"With {', '.join(names)}: {text[0].lower()}{text[1:]}" for text, names in rest)
+        settings["help"] = " ".join([common, *others])
     if facts:
         settings["help"] += f"  [{'; '.join(facts)}]"
 
@@ -606,19 +616,27 @@ def _section(variants: Variants, catalogue: Catalogue) -> str:
 
 
 def _defaults(variants: Variants) -> list[str]:
-    by_text: dict[str, list[str]] = {}
+    texts: dict[str, str] = {}
     for name, parameter in variants.items():
         default = parameter.default
         if default is None:
             continue
-        text = str(default)
+        texts[name] = str(default)
         if default is False and parameter.off:
-            text = parameter.off
+            texts[name] = parameter.off
         elif isinstance(default, bool):
-            text = parameter.flag if default else f"--no-{parameter.flag[2:]}"
+            texts[name] = parameter.flag if default else f"--no-{parameter.flag[2:]}"
+    return [f"default: {_joined(_by_text(texts))}"] if texts else []
+
+
+def _by_text(texts: Mapping[str, str]) -> list[tuple[str, list[str]]]:
+    """Return each text with the algorithms that have it; the commonest first."""
+    by_text: dict[str, list[str]] = {}
+    for name, text in texts.items():
         by_text.setdefault(text, []).append(name)
-    if not by_text:
-        return []
-    common = max(by_text, key=lambda text: len(by_text[text]))
-    rest = [f"{text} for {', '.join(names)}" for text, names in by_text.items() if text != common]
-    return [", ".join([f"default: {common}", *rest])]
+    return sorted(by_text.items(), key=lambda found: -len(found[1]))
+
+
+def _joined(texts: Sequence[tuple[str, list[str]]]) -> str:
+    (common, _), *rest = texts
+    return ", ".join([common, *(f"{text} for {', '.join(names)}" for text, names in rest)])

@@ -28,7 +28,7 @@ from daskcluster.data.writer import (
 )
 from daskcluster.errors import DatasetNotFoundError, DiskSpaceError, MemoryLimitError
 from daskcluster.events import Callback, PassEnded, PassProgress, PassStarted, publish
-from daskcluster.host import format_bytes, give_back_memory, host_memory
+from daskcluster.host import format_bytes, format_limit, give_back_memory, host_memory
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows, join_rows
 from daskcluster.storage.files import is_full_disk
@@ -271,7 +271,7 @@ def _cut(n_rows: int, record: int, longest: int, base: int, limit: int) -> tuple
     if base + least > limit:
         raise MemoryLimitError(
             f"Shuffling {n_rows} rows in two passes needs {format_bytes(int(base + least))}, but "
-            f"memory_limit={format_bytes(limit)}: {format_bytes(base)} for libraries, blocks read ahead "
+            f"memory_limit={format_limit(limit)}: {format_bytes(base)} for libraries, blocks read ahead "
             f"and blocks being written, {format_bytes(int(least))} for buckets; raise the limit, or write "
             "dense rows in smaller chunks with chunk_rows or shard_rows."
         )

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from daskcluster.errors import MemoryLimitError
-from daskcluster.host import format_bytes
+from daskcluster.host import format_bytes, format_limit
 from daskcluster.typing import Dataset, Range
 
 BASELINE_BYTES = 310 * 1024**2
@@ -138,7 +138,7 @@ def project(
         largest = _largest(dataset, dataset.partitions)
         text = (
             f"projected memory {format_bytes(base + working + state)} exceeds memory_limit="
-            f"{format_bytes(limit)}: {format_bytes(base)} for the libraries in {n_processes} process(es), "
+            f"{format_limit(limit)}: {format_bytes(base)} for the libraries in {n_processes} process(es), "
             f"{format_bytes(working)} for {n_threads} thread(s) with partitions of "
             f"{format_bytes(largest)}, {format_bytes(state)} of per-row state; raise the limit, use fewer "
             "workers or threads, or rewrite the data with smaller chunks (`daskcluster convert`)."
@@ -207,6 +207,6 @@ def check_limit(what: str, needed: int, limit: int) -> None:
     """
     if needed > limit:
         raise MemoryLimitError(
-            f"{what} up to {format_bytes(needed)}, but memory_limit={format_bytes(limit)}; raise the "
+            f"{what} up to {format_bytes(needed)}, but memory_limit={format_limit(limit)}; raise the "
             "limit, or use fewer threads."
         )

@@ -568,15 +568,29 @@ class Run:
             )
             self._announce("done", record=record, **last)
             return
-        if self._keeps and self._lease is not None:
+        leaves = self._has_nothing()
+        if self._keeps and self._lease is not None and not leaves:
             what, again = f"the job {self.name!r}", "the same call under the same name"
             tell_where(error, self._lease.folder, what, again)
         state = "cancelled" if isinstance(error, JobCancelledError) else "failed"
         if self._lease is not None and self._lease.is_held:
-            self._lease.end(state)
+            if leaves:
+                self._lease.leave()
+            else:
+                self._lease.end(state)
         text = " ".join(str(error).split())
         is_known = isinstance(error, DaskClusterError) and text
         self._announce(state, error=text if is_known else f"{type(error).__name__}: {text}")
+
+    def _has_nothing(self) -> bool:
+        """Return whether this is the first run of the job, and it has kept and written nothing."""
+        lease = self._lease
+        if lease is None or not lease.is_held or lease.started or lease.attempt > 1:
+            return False
+        try:
+            return set(list_names(lease.folder)) <= {"jobs"}
+        except DaskClusterError:  # the store cannot be reached, which may be why the run failed
+            return False
 
     def _announce(self, state: str, **facts: Any) -> None:
         if self._registry is None or self.name is None:

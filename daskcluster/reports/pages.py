@@ -142,6 +142,8 @@ def format_field(name: str, value: Any) -> str:
         return format_bytes(float(value))
     if name == "share":
         return f"{value:.0%}"
+    if name in ("random_state", "seed"):
+        return str(value)  # as --random-state takes it
     return f"{value:,}" if isinstance(value, int) else f"{value:,.10g}"
 
 

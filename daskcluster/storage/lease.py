@@ -19,6 +19,7 @@ import platform
 import re
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -206,6 +207,16 @@ class Lease:
     def end(self, state: str, record: Mapping[str, Any] | None = None) -> None:
         """Record how the job ended: done, failed or cancelled."""
         self._mark("ended", {"state": state, "record": None if record is None else dict(record)})
+
+    def leave(self) -> None:
+        """Remove the lease of a run that failed before it kept or wrote anything, and empty folders."""
+        for name in list_names(self._place):
+            if name.lstrip(".").startswith(_file(self._number).removesuffix("json")):
+                remove_file(self._place, name)
+        if self.folder.is_local:
+            for place in (self._place, self.folder):
+                with suppress(OSError):  # other files are there, or another run was faster
+                    os.rmdir(place.url)
 
     # -- the store ---------------------------------------------------------------------------------
 

@@ -249,7 +249,7 @@ def test_a_memory_limit_too_small_is_refused_before_work(here: Path, run: Run) -
 
 REFUSED = (
     ("fit rows.npy --n-clusters 2001", "n_samples=2000 should be >= n_clusters=2001"),
-    ("fit rows.npy --n-clusters 3 --memory-limit 100MB", "raise the limit, use fewer workers"),
+    ("fit rows.npy --n-clusters 3 --memory-limit 100MB", "exceeds --memory-limit 100 MB: "),
     ("fit rows.npy --n-clusters 3 --memory-limit 100MB --workers 2", "raise the limit, use fewer"),
     ("fit rows.npy --n-clusters 3 --model old", "exists already; pass --overwrite to replace it"),
     (

@@ -93,5 +93,5 @@ def test_the_command_line_takes_its_name_and_counts_its_passes(tmp_path: Path) -
 
 
 def test_a_name_that_nobody_has_registered_is_refused_with_those_that_are() -> None:
-    with pytest.raises(InvalidParameterError, match=f"'random', '{NAME}'|random, {NAME}"):
+    with pytest.raises(InvalidParameterError, match=NAME):
         dc.KMeans(6, init="farthest-last").fit(clusters())

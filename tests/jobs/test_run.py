@@ -242,3 +242,15 @@ def test_names_that_no_job_may_have() -> None:
     for name in ("", "a/b", "-a", "a b", "x" * 101, 3):
         with pytest.raises(InvalidParameterError, match="should be 1 to 100 letters"):
             check_name(name)
+
+
+def test_a_job_that_fails_at_its_start_leaves_nothing(rows: str, tmp_path: Path) -> None:
+    before = sorted(os.listdir(tmp_path))
+    for _ in range(2):
+        with pytest.raises(FileNotFoundError):
+            fit(str(tmp_path / "none.zarr"), tmp_path / "m", name="a")
+        assert sorted(os.listdir(tmp_path)) == before
+    with pytest.raises(InvalidParameterError, match="n_clusters"):
+        fit(rows, tmp_path / "m", name="a", n_clusters=10**6)
+    assert sorted(os.listdir(tmp_path)) == before
+    assert fit(rows, tmp_path / "m", name="a").n_iter == 12  # of other arguments

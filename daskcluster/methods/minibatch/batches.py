@@ -365,7 +365,8 @@ class Batches:
 
     def refuse_bad(self, batch: Batch) -> None:
         """Raise `InvalidDataError` if a row of the last batch is not finite, or out of range."""
-        refuse_rows(batch.taken(), self.row_of, " of those seen so far")
+        where, normalize = " of those seen so far", self.dataset.normalize
+        refuse_rows(batch.taken(), self.row_of, where, normalize=normalize)
 
     def rows_of_last(self) -> np.ndarray:
         """Return the rows of the dataset in the last batch or sample, int64 (b,)."""

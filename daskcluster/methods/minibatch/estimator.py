@@ -493,7 +493,7 @@ class MiniBatchKMeans(KMeansEstimator):
         dataset = fit_dataset(self, X, sample_weight, reset=fresh)
         chunk = whole(dataset)
         batch = Batch(chunk.rows, np.arange(chunk.n_rows), chunk.weights, chunk.normalize)
-        refuse_rows(batch.taken(), int, "")
+        refuse_rows(batch.taken(), int, normalize=chunk.normalize)
         if fresh:
             self._begin(batch)
         elif not hasattr(self, "_state"):

@@ -15,7 +15,7 @@ from daskcluster.engine.memory import BASELINE_BYTES
 from daskcluster.engine.scaled import score_rows
 from daskcluster.errors import InvalidDataError
 from daskcluster.events import Callback, Notice, publish
-from daskcluster.host import format_bytes, host_memory
+from daskcluster.host import format_bytes, format_limit, host_memory
 from daskcluster.methods.coreset.start import SampledStart, sampled_start
 from daskcluster.methods.kmeans.initial import GIVEN, initial_centres, method_for, placed
 from daskcluster.methods.minibatch.batches import Batches, order_bytes
@@ -66,7 +66,7 @@ def start_of_batches(
         with placed(chunk) as rows:
             return sampled_start(rows, n_clusters, size, seed, restarts)
     except InvalidDataError:
-        refuse_rows(chunk.rows, row_of, " of those seen so far")
+        refuse_rows(chunk.rows, row_of, " of those seen so far", normalize=chunk.normalize)
         raise
 
 
@@ -89,7 +89,7 @@ def batch_room(engine: Engine, dataset: Dataset, callbacks: Sequence[Callback], 
         publish(
             callbacks,
             Notice(
-                f"memory_limit={format_bytes(limit)} leaves {format_bytes(room)} for rows read "
+                f"memory_limit={format_limit(limit)} leaves {format_bytes(room)} for rows read "
                 f"ahead instead of {format_bytes(most)}: batches, and so the result of a seed, "
                 "are others than with a higher limit."
             ),

@@ -220,6 +220,8 @@ def stream_rows(
     clock: float,
     stamp: float | None = None,
     first: int = 0,
+    *,
+    normalize: bool = False,
 ) -> StreamRows:
     """Return a chunk as rows of a stream.
 
@@ -235,6 +237,8 @@ def stream_rows(
         Timestamp of all rows, if ages are times.
     first : int
         A row of the dataset of `chunk`.
+    normalize : bool
+        Rows are compared at length one, so that none is too large.
 
     Raises
     ------
@@ -248,7 +252,7 @@ def stream_rows(
     elif forgetting.forgets:
         at = np.arange(chunk.start - first + 1, chunk.stop - first + 1, dtype=np.float64)
         ticks = clock + at
-    refuse_rows(rows, lambda bad: chunk.start + bad)
+    refuse_rows(rows, lambda bad: chunk.start + bad, normalize=normalize)
     return StreamRows(rows, chunk.weights, ticks)
 
 
@@ -770,7 +774,8 @@ class SumUp:
         for part in self.parts:
             for chunk in part.dataset.chunks([part.span]):
                 at = first, part.stamp, part.span[0]
-                yield stream_rows(chunk, np.dtype(settings.dtype), settings.forgetting, *at)
+                kind, normalize = np.dtype(settings.dtype), settings.normalize
+                yield stream_rows(chunk, kind, settings.forgetting, *at, normalize=normalize)
             first += part.n_rows
 
 

@@ -1,4 +1,4 @@
-"""Rows of zeros under the cosine metric have no direction: a fit counts them."""
+"""Under the cosine metric lengths of rows do not matter, and rows of zeros are counted."""
 
 from __future__ import annotations
 
@@ -34,3 +34,24 @@ def test_stored_zeros_of_sparse_rows_are_zeros():
     rows.data[1] = 0.0
     with pytest.warns(UserWarning, match="1 of 4 rows are all zeros"):
         dc.KMeans(2, metric="cosine", random_state=0).fit(rows)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "init"),
+    [
+        (dc.KMeans, "k-means++"),
+        (dc.MiniBatchKMeans, "k-means++"),
+        (dc.MiniBatchKMeans, "auto"),
+        (dc.BackwardEulerKMeans, "random"),
+        (dc.StreamingKMeans, "k-means++"),
+    ],
+)
+@pytest.mark.parametrize(("dtype", "power"), [(np.float32, 60), (np.float64, 500)])
+def test_long_rows_have_the_clusters_of_short_ones_under_cosine(estimator, init, dtype, power):
+    rows = X[10:300].astype(dtype)
+    short, long = (
+        estimator(3, init=init, metric="cosine", random_state=0).fit(rows * factor)
+        for factor in (dtype(1), dtype(2) ** power)
+    )
+    assert np.array_equal(short.cluster_centers_, long.cluster_centers_)
+    assert np.array_equal(short.predict(rows), long.predict(rows * dtype(2) ** power))
