@@ -358,6 +358,19 @@ def _found(
     return path, open_node(location, path), partial(stored_names, root, path)
 
 
+def refuse_cells(source: Any, spec: RowsSpec) -> RowDataset:
+    """Refuse xarray where rows alone are taken: which axes hold features is for `open_grid` to say.
+
+    Raises
+    ------
+    WrongTypeError
+    """
+    raise WrongTypeError(
+        f"source is a {type(source).__name__} of xarray, and rows are needed; open it with "
+        "open_grid(source, features=...) and pass the dataset of the grid."
+    )
+
+
 def open_object(node: Any, spec: RowsSpec) -> RowDataset:
     """Open a `zarr.Array`, CSR rows of a `zarr.Group`, or one of the arrays of a group.
 

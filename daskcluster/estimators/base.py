@@ -30,6 +30,7 @@ from daskcluster.chunkwise.assign import (
 )
 from daskcluster.chunkwise.feature_scaling import FeatureScaling, undone
 from daskcluster.chunkwise.pruned import FixedSearch
+from daskcluster.data.checks import is_xarray
 from daskcluster.data.label_files import mask_of_source, spread
 from daskcluster.data.open import open_source
 from daskcluster.engine.choose import choose_engine
@@ -42,7 +43,6 @@ from daskcluster.estimators.inputs import (
     features_of,
     fit_dataset,
     is_dask_frame,
-    is_xarray,
     with_features_of,
 )
 from daskcluster.estimators.rows import (

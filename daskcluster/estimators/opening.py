@@ -26,6 +26,7 @@ from daskcluster.data.checks import (
     check_shape,
     has_masks,
     is_masked,
+    is_xarray,
     without_mask,
     without_masks,
 )
@@ -240,7 +241,8 @@ def open_dataset(
         such as ``year=2024`` are columns of tables. A Delta, Iceberg or Lance table, by its URL or as an
         object of its library. A numpy array or memmap, a list of rows, a pandas DataFrame, an
         Arrow table or what gives one (polars, DuckDB, Hugging Face datasets), a dask array or DataFrame, a
-        scipy sparse matrix, an AnnData, or a dataset. Shape (n, d); float16, bfloat16, float32, float64,
+        scipy sparse matrix, an AnnData, the cells of an xarray.DataArray or Dataset, see `open_grid`, or a
+        dataset. Shape (n, d); float16, bfloat16, float32, float64,
         any integers, bool.
     array : str, optional
         Which array (or CSR group) of a Zarr group, HDF5 or .npz file, e.g. ``"X"``; of an AnnData ``X``
@@ -352,7 +354,7 @@ def open_stored(
     InvalidParameterError
         An option that grids do not have.
     """
-    if not spec.grid and not is_raster(source):
+    if not spec.grid and not is_raster(source) and not is_xarray(source):
         found = open_source(source, spec, weights=weights, storage_options=storage_options)
         return found, spec
     spec.refuse_all_but(("array", "decode"), "features and nodata are those of a grid")

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 from daskcluster.chunk import compute_dtype
-from daskcluster.data.open import open_source
 from daskcluster.data.recipes import for_metric
+from daskcluster.data.spec import AS_THEY_ARE
 from daskcluster.elementary import exp, log
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
+from daskcluster.estimators.opening import open_stored
 from daskcluster.events import Callback, FitsMade, publish
 from daskcluster.extras import import_extra
 from daskcluster.invariance import DRAWN, varies_with
@@ -329,7 +330,7 @@ def select_k(
     (5, ())
     """
     counters = JobCounters()
-    dataset = open_source(X, weights=sample_weight)
+    dataset, _ = open_stored(X, AS_THEY_ARE, weights=sample_weight)
     tried = _tried(ks, k_min, k_max, dataset.n_rows)
     if criterion not in CRITERIA:
         raise InvalidParameterError(

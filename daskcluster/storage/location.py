@@ -328,4 +328,14 @@ def _where_it_is_not(location: Location) -> str:
         return (
             "nothing was written there in this process; memory:// is not shared between processes."
         )
-    return "nothing is stored there. Check bucket, path and, in storage_options, the endpoint."
+    return (
+        f"nothing is stored there. {hint_of_slashes(location)}Check bucket, path and, in storage_options, "
+        "the endpoint."
+    )
+
+
+def hint_of_slashes(location: Location) -> str:
+    """Return a sentence for errors on two slashes in a row, which are part of the names in a bucket."""
+    if location.is_local or "//" not in location.url.rpartition("://")[2]:
+        return ""
+    return "Two slashes in a row count as a folder without a name; write one. "
