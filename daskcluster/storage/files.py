@@ -421,8 +421,8 @@ def match_files(place: Location) -> tuple[Location, list[StoredFile]]:
             raise FileNotFoundError(place.url)
     if not files:
         raise DatasetNotFoundError(
-            f"No file matches {place.url!r}. {hint_of_slashes(place)}Check the pattern, and that it ends "
-            "as the files do."
+            f"No file matches {place.url!r}; check the pattern, and that it ends as the files do. "
+            f"{hint_of_slashes(place)}".rstrip()
         )
     return location, sorted(files, key=lambda file: file.name)
 
