@@ -12,7 +12,7 @@ from sklearn.cluster import KMeans as TheirKMeans
 
 import daskcluster as dc
 from daskcluster import events, open_dataset
-from daskcluster.errors import MissingExtraError
+from daskcluster.errors import InvalidParameterError, MissingExtraError, WrongTypeError
 from daskcluster.jobs.selection import effective_rows, simplified_silhouette
 
 
@@ -218,3 +218,28 @@ def test_curves(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_bad_parameters(options: dict[str, Any], text: str) -> None:
     with pytest.raises(ValueError, match=text):
         dc.select_k(X, **options)
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_cells_of_xarray_are_opened_as_a_fit_opens_them(lazy: bool) -> None:
+    xr = pytest.importorskip("xarray", reason="xarray is not installed")
+    values = np.random.default_rng(0).normal(size=(3, 30, 40))
+    values[:, 4, 5] = np.nan
+    cells = xr.DataArray(values, {"band": ["r", "g", "n"]}, ("band", "y", "x"))
+    cells = cells.chunk({"y": 10}) if lazy else cells
+    rows: Any = dc.open_grid(cells).dataset
+    opened: Any = dc.open_dataset(cells)
+    assert np.array_equal(opened.to_numpy(), rows.to_numpy())
+    assert opened.feature_names == dc.open_dataset(cells.to_dataset("band")).feature_names  # type: ignore[attr-defined]
+    options: dict[str, Any] = {"ks": [2, 3], "n_seeds": 1, "random_state": 0}
+    assert dc.select_k(cells, **options).table() == dc.select_k(rows, **options).table()
+    centres = np.zeros((2, 3))
+    assert dc.quantization_error(cells, centres) == dc.quantization_error(rows, centres)
+    chosen = dc.kmeans_parallel(cells, 2, random_state=0)
+    assert np.array_equal(chosen, dc.kmeans_parallel(rows, 2, random_state=0))
+    with pytest.raises(WrongTypeError, match=r"a DataArray of xarray.*open_grid\(source"):
+        dc.metrics.simplified_silhouette(cells, np.zeros(1200))
+    with pytest.raises(
+        InvalidParameterError, match=r"time, y, x holds.*open_grid\(source, features="
+    ):
+        dc.select_k(cells.rename(band="time"), **options)

@@ -96,6 +96,11 @@ def is_frame(source: Any) -> bool:
     return type(source).__module__.startswith("pandas") and hasattr(source, "columns")
 
 
+def is_xarray(source: Any) -> bool:
+    """Return True for a DataArray, Dataset or DataTree of xarray, without importing it."""
+    return type(source).__module__.partition(".")[0] == "xarray" and hasattr(source, "coords")
+
+
 def is_anndata(source: Any) -> bool:
     """Return True for an AnnData object, without importing its library."""
     return type(source).__module__.partition(".")[0] == "anndata" and hasattr(source, "obsm")

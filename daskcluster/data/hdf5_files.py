@@ -14,6 +14,8 @@ import numpy as np
 
 from daskcluster.data.anndata import ROW_NAMES, path_of_names, read_names, stored_names
 from daskcluster.data.checks import check_dtype, check_shape
+from daskcluster.data.anndata import stored_names
+from daskcluster.data.checks import check_dtype, check_shape, frame_dtype
 from daskcluster.data.csr import CsrLayout, canonical, check_structure
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.grid import Decoding
@@ -174,6 +176,22 @@ class Hdf5CsrFormat(Hdf5Format):
         return data.astype(data.dtype.newbyteorder("="), copy=False), indices
 
 
+@dataclass(frozen=True)
+class Hdf5FrameFormat(Hdf5Format):
+    """Columns of numbers of a frame in HDF5 files, in AnnData's layout; see `FilesRecipe`.
+
+    Attributes
+    ----------
+    columns : tuple of str
+    """
+
+    columns: tuple[str, ...] = ()
+
+    def read(self, place: Location, file: RowFile, first: int, last: int) -> np.ndarray:
+        with opened(place) as content:
+            return _frame_rows(content[self.array], self.columns, self.dtype, slice(first, last))
+
+
 @contextmanager
 def opened(place: Location) -> Iterator[Any]:
     """Open an HDF5 file for reading."""
@@ -201,6 +219,7 @@ def open_hdf5(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -
     DatasetNotFoundError, InvalidDataError, MissingExtraError
     """
     heads: list[tuple[Hdf5Format, RowFile]] = []
+    form: Hdf5Format
     features: list[tuple[str, ...] | None] = []
     places = places_of(location, files)
     decoded: bool | None = None
@@ -208,7 +227,12 @@ def open_hdf5(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -
         with explained(place, "HDF5"), opened(place) as content:
             name = _array_name(content, spec.array, repr(place.url))
             node = content[name]
-            if not hasattr(node, "shape"):
+            names: tuple[str, ...] | None = None
+            if node.attrs.get("encoding-type") == "dataframe":
+                names, dtype, n_rows, chunk = _frame_layout(node, f"{name!r} in {place.url!r}")
+                of_rows = _names_of(content, n_rows)
+                form = Hdf5FrameFormat(name, len(names), dtype, chunk, of_rows, columns=names)
+            elif not hasattr(node, "shape"):
                 form, n_rows = _csr_format(content, name, place)
             else:
                 what = f"array {name!r} in {place.url!r}"
@@ -226,7 +250,7 @@ def open_hdf5(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -
                     path_of_names(content, "obs", n_rows),
                     decoding,
                 )
-            features.append(stored_names(content, name, form.n_features))
+            features.append(names or stored_names(content, name, form.n_features))
             heads.append((form, RowFile(file.name, file.size, file.version, (n_rows,))))
     first = heads[0][0]
     refuse_other_layouts(places, [form for form, _ in heads])
@@ -262,6 +286,10 @@ def open_hdf5_object(node: Any, spec: RowsSpec) -> RowDataset:
     if name and node.file.mode == "r" and isinstance(path, str) and os.path.isfile(path):
         location, files = match_files(locate(path))
         return open_hdf5(location, files, replace(spec, array=name))
+    if array.attrs.get("encoding-type") == "dataframe":
+        columns, dtype, _, _ = _frame_layout(array, f"{name!r} in {path!r}")
+        rows = _frame_rows(array, columns, dtype, slice(None))
+        return open_array_like(rows, spec).with_facts(feature_names=columns)
     if not hasattr(array, "shape"):
         from scipy.sparse import csr_array
 
@@ -285,7 +313,7 @@ def array_of(node: Any, wanted: str | None) -> tuple[str, Any]:
     DatasetNotFoundError, InvalidDataError, InvalidParameterError
     """
     where = repr(node.file.filename)
-    if hasattr(node, "shape") or node.attrs.get("encoding-type") == "csr_matrix":
+    if hasattr(node, "shape") or node.attrs.get("encoding-type") in ("csr_matrix", "dataframe"):
         if wanted is not None:
             raise InvalidParameterError(
                 f"array={wanted!r} was given, but {node.name!r} of {where} is itself an array; leave "
@@ -373,6 +401,69 @@ def _array_name(content: Any, wanted: str | None, where: str) -> str:
         f"{where} holds several arrays, or none of rows; say which with array= (--array). Arrays there: "
         f"{arrays}."
     )
+
+
+def _names_of(content: Any, n_rows: int) -> str | None:
+    """Return the path of the names of the rows of an AnnData."""
+    index = content["obs"].attrs.get("_index") if "obs" in content else None
+    if index is None:
+        return None
+    path = f"obs/{index}"
+    node = content.get(path)
+    return path if node is not None and getattr(node, "shape", ()) == (n_rows,) else None
+
+
+def _frame_layout(node: Any, what: str) -> tuple[tuple[str, ...], str, int, int]:
+    """Return the names of the columns of a frame, the dtype of its rows, their number and chunk.
+
+    Raises
+    ------
+    InvalidDataError
+        A column that holds no numbers.
+    """
+    names = tuple(map(str, node.attrs.get("column-order", ())))
+    columns = {name: node[name] for name in names}
+    parts = {name: _values_and_mask(column) for name, column in columns.items()}
+    kinds = {
+        name: columns[name].attrs.get("encoding-type", "group") if values is None else values.dtype
+        for name, (values, _) in parts.items()
+    }
+    bad = [
+        f"{name!r} ({kind})"
+        for name, kind in kinds.items()
+        if getattr(kind, "kind", "O") not in "biuf"
+    ]
+    if bad or not names:
+        raise InvalidDataError(
+            f"The frame {what} has {'columns that are no real numbers: ' if bad else 'no columns'}"
+            f"{', '.join(bad[:10])}; write its numbers alone as a frame, or as a dense array."
+        )
+    dtypes = [kinds[name].newbyteorder("=") for name in names]
+    is_masked = any(mask is not None for _, mask in parts.values())
+    dtype = frame_dtype(dtypes) if is_masked or len(set(dtypes)) > 1 else dtypes[0]
+    first = parts[names[0]][0]
+    return names, dtype.str, first.shape[0], first.chunks[0] if first.chunks else 0
+
+
+def _values_and_mask(column: Any) -> tuple[Any, Any]:
+    """Return the values of a column of a frame, and which are missing if it says; None: no plain column."""
+    if hasattr(column, "shape"):
+        return column, None
+    if str(column.attrs.get("encoding-type")) in ("nullable-integer", "nullable-boolean"):
+        return column["values"], column["mask"]
+    return None, None
+
+
+def _frame_rows(node: Any, columns: Sequence[str], dtype: str, span: slice) -> np.ndarray:
+    """Return rows of a frame, shape (m, d), with NaN where a value is missing."""
+    found = []
+    for name in columns:
+        values, mask = _values_and_mask(node[name])
+        column = values[span].astype(dtype)
+        if mask is not None:
+            column[mask[span]] = np.nan
+        found.append(column)
+    return np.stack(found, axis=1)
 
 
 def _csr_format(content: Any, name: str, place: Location) -> tuple[Hdf5Format, int]:

@@ -13,7 +13,7 @@ from daskcluster.data.row_files import FilesDataset
 from daskcluster.data.tables import TableFormat, schema_with
 from daskcluster.data.weighted import stored_attributes
 from daskcluster.data.zarr import PARTS, ZarrDataset, ZarrSparseDataset
-from daskcluster.storage.location import locate
+from daskcluster.storage.location import locate_rows
 from daskcluster.typing import Dataset
 
 
@@ -138,7 +138,7 @@ def arrays_at(
 ) -> dict[str, str] | None:
     """Return what `list_arrays` says of the Zarr group at a URL; None if it is none."""
     try:
-        return list_arrays(open_node(locate(url, storage_options)))
+        return list_arrays(open_node(locate_rows(url, storage_options)))
     except Exception:  # not a group, or one that cannot be listed: the caller says what it needs
         return None
 

@@ -26,7 +26,7 @@ from daskcluster.data.writer import CHUNK_BYTES, StagedArray
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.extras import import_extra, import_pyarrow
 from daskcluster.storage.files import new_file
-from daskcluster.storage.location import Location, locate
+from daskcluster.storage.location import Location, locate, locate_rows
 from daskcluster.storage.staging import FILE_ENDINGS, Staging
 from daskcluster.storage.zarr_stores import HEAD, group_document, location_of
 
@@ -688,7 +688,7 @@ def open_labels(
     """
     location = None
     if isinstance(source, (str, os.PathLike)):
-        location = locate(source, storage_options)
+        location = locate_rows(source, storage_options)
         is_npy = location.url.lower().endswith(".npy")
         if not is_npy and (os.path.isfile(location.url) or location.url.endswith(IN_PLACE)):
             raise InvalidDataError(

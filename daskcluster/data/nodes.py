@@ -21,7 +21,7 @@ from daskcluster.data.sources import IN_PLACE, READ_IN_PLACE
 from daskcluster.errors import DaskClusterError, DatasetNotFoundError, InvalidDataError
 from daskcluster.sparse_rows import owned_rows
 from daskcluster.storage.files import file_names, file_size, is_data
-from daskcluster.storage.location import Location, explain
+from daskcluster.storage.location import Location, explain, hint_of_slashes
 from daskcluster.storage.retry import is_passing, retry
 from daskcluster.storage.zarr_stores import HEAD, PARTIAL_MARK, open_store
 from daskcluster.typing import Visibility
@@ -166,7 +166,8 @@ def _no_metadata(location: Location) -> DatasetNotFoundError:
     where = "the folder exists" if location.is_local else "nothing is stored there"
     return DatasetNotFoundError(
         f"There is no Zarr array at {location.url!r}: {where}"
-        f"{f', but has neither {HEAD} nor .zarray' if location.is_local else ''}. Check the spelling; "
+        f"{f', but has neither {HEAD} nor .zarray' if location.is_local else ''}. "
+        f"{hint_of_slashes(location)}Check the spelling; "
         "if a writer was stopped half-way, run it again."
     )
 

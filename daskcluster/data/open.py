@@ -70,7 +70,7 @@ from daskcluster.errors import (
     InvalidParameterError,
     WrongTypeError,
 )
-from daskcluster.storage.location import Location, locate
+from daskcluster.storage.location import Location, locate, locate_rows
 from daskcluster.storage.zarr_stores import location_of
 from daskcluster.typing import Dataset
 
@@ -130,7 +130,7 @@ def open_source(
         spec = replace(spec, weights=weights)
     given = source
     if isinstance(source, (str, os.PathLike)):
-        given = locate(source, storage_options)
+        given = locate_rows(source, storage_options)
     elif named:
         given = [locate(each, storage_options) for each in source]
     kind = source_of(given)
@@ -175,7 +175,7 @@ def _open_weights(
         return array_weights(weights[:] if is_zarr(weights) else weights, n_rows)
     is_file = str(source).lower().endswith(IN_PLACE)
     if spec.array is not None and "://" not in str(weights) and not is_file:
-        group = locate(source, options)
+        group = locate_rows(source, options)
         try:
             return open_weights(group, str(weights), n_rows)
         except DatasetNotFoundError:
@@ -186,7 +186,7 @@ def _open_weights(
             f"weights={weights!r} names no file or folder here, nor a column or array of the source (a "
             f"{type(source).__name__}); give the weights, or the URL of a Zarr array or .npy file."
         )
-    place = locate(weights, options)
+    place = locate_rows(weights, options)
     if str(weights).lower().endswith(".npy"):
         from daskcluster.data.numpy_files import read_npy
 
@@ -360,6 +360,19 @@ def _found(
         (f"{group}{name}" for group in ("", "obsm/", "layers/") if group + name in root), name
     )
     return path, open_node(location, path), partial(facts_of_names, root, location, path)
+
+
+def refuse_cells(source: Any, spec: RowsSpec) -> RowDataset:
+    """Refuse xarray where rows alone are taken: which axes hold features is for `open_grid` to say.
+
+    Raises
+    ------
+    WrongTypeError
+    """
+    raise WrongTypeError(
+        f"source is a {type(source).__name__} of xarray, and rows are needed; open it with "
+        "open_grid(source, features=...) and pass the dataset of the grid."
+    )
 
 
 def open_object(node: Any, spec: RowsSpec) -> RowDataset:

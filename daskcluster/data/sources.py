@@ -17,6 +17,7 @@ from daskcluster.data.checks import (
     is_huggingface,
     is_mapped_file,
     is_sparse,
+    is_xarray,
 )
 from daskcluster.deprecation import moved
 from daskcluster.sparse_rows import SparseRows
@@ -194,6 +195,7 @@ SOURCES = [
         "daskcluster.data.hdf5_files:open_hdf5_object",
         ("array", "decode"),
     ),
+    Source("xarray", is_xarray, "daskcluster.data.open:refuse_cells", EVERY),
     Source(
         "Dask",
         lambda given: hasattr(given, "__dask_graph__"),

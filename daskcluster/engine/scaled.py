@@ -8,6 +8,7 @@ results do not depend on how the rows are chunked.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +28,9 @@ from daskcluster.chunkwise.pruned import FixedSearch
 from daskcluster.chunkwise.statistics import DataStatistics, Reduction, joined
 from daskcluster.engine.engine import Placement
 from daskcluster.sparse_rows import Rows, SparseRows, join_rows
+
+EXACT_INTEGERS = 2.0**53
+"""From here on float64 rounds integers."""
 
 
 class ScaledPlacement:
@@ -108,11 +112,26 @@ class ScaledPlacement:
             self._refuse_bad(data_statistics)
             refuse_large(data_statistics.max_abs, self.dtype)
             refuse_small(data_statistics.max_abs, self.dtype)
+            self._warn_of_rounding(data_statistics.max_abs)
             if self.scale.covers(data_statistics):
                 self.data_statistics = data_statistics
                 self.scale = self.scale.after(data_statistics)
                 return statistics
             self.scale = self.scale.wider(data_statistics)
+
+    def _warn_of_rounding(self, max_abs: np.ndarray) -> None:
+        """Warn of integers that float64, in which they are computed, rounds."""
+        dataset, at = self.placement.dataset, int(max_abs.argmax())
+        if dataset.dtype.kind in "iu" and max_abs[at] >= EXACT_INTEGERS:
+            names = getattr(dataset, "feature_names", None)
+            name = at if names is None else repr(names[at])
+            warnings.warn(
+                f"Feature {name} has integers of magnitude {max_abs[at]:.4g}, and float64, in which rows "
+                "are computed, cannot tell integers above 2**53 from their neighbours. Leave the feature "
+                "out if it is an id; else subtract its minimum first.",
+                UserWarning,
+                stacklevel=2,
+            )
 
     def _refuse_bad(self, data_statistics: DataStatistics) -> None:
         if data_statistics.bad_row < 0:

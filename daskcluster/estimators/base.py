@@ -30,19 +30,19 @@ from daskcluster.chunkwise.assign import (
 )
 from daskcluster.chunkwise.feature_scaling import FeatureScaling, undone
 from daskcluster.chunkwise.pruned import FixedSearch
+from daskcluster.data.checks import is_xarray
 from daskcluster.data.label_files import mask_of_source, spread
 from daskcluster.data.open import open_source
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
 from daskcluster.engine.memory import ONE_PASS
-from daskcluster.engine.scaled import ScaledPlacement, score_rows
+from daskcluster.engine.scaled import EXACT_INTEGERS, ScaledPlacement, score_rows
 from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.examples import MOST_RANKED, examine_rows
 from daskcluster.estimators.inputs import (
     features_of,
     fit_dataset,
     is_dask_frame,
-    is_xarray,
     with_features_of,
 )
 from daskcluster.estimators.rows import (
@@ -462,7 +462,10 @@ class ClusterEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RowsEs
                 f"Possibly due to duplicate points in X{why}."
             )
             # Centres of a kernel's space have no coordinates to tell them apart by.
-            if len(np.unique(getattr(self, "cluster_centers_", ()), axis=0)) == expected:
+            centres = np.asarray(getattr(self, "cluster_centers_", ()))
+            if np.abs(centres).max(initial=0.0) >= EXACT_INTEGERS:
+                text += " Or float64 cannot tell them apart: above 2**53 it rounds integers."
+            if len(np.unique(centres, axis=0)) == expected:
                 text = (
                     f"{expected - distinct} of {expected} clusters are empty: no row is nearest to their "
                     f"centres{why}. Fit fewer clusters, or from another init or random_state."
@@ -584,7 +587,7 @@ class CentreEstimator(ClusterEstimator):
 
         def nearest(dtype: Any) -> RowFunction:
             params = replace(self.row_params(dtype), parents=parents)
-            distances = self._centres.dtype if return_distance else None
+            distances = params.centres.dtype if return_distance else None
             cosine = self.metric == "cosine"
             return nearest_function(params, n_nearest, distances=distances, normalize=cosine)
 
@@ -610,7 +613,8 @@ class CentreEstimator(ClusterEstimator):
     def transform(self, X: Any) -> Any:
         """Return Euclidean distances of every row to every centre, shape (n, k).
 
-        The dtype is that of the centres. For dask input, the result is a lazy dask array.
+        The dtype is the wider one of rows and centres, as computed. For dask input, the result is a lazy
+        dask array.
 
         Notes
         -----
@@ -620,7 +624,7 @@ class CentreEstimator(ClusterEstimator):
 
         def distances(dtype: Any) -> RowFunction:
             params, cosine = self.row_params(dtype), self.metric == "cosine"
-            shape: tuple[Any, int] = self._centres.dtype, len(self._centres)
+            shape: tuple[Any, int] = params.centres.dtype, len(self._centres)
             return RowFunction(distance_rows, params, prepare_rows, *shape, "distances", cosine)
 
         return self.map_rows(X, distances)

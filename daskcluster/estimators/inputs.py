@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 
 from daskcluster.chunkwise.feature_scaling import PARTIAL
+from daskcluster.data.checks import is_xarray
 from daskcluster.data.csr import csr_of
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.features import FeatureSpec, names_differ
@@ -93,11 +94,6 @@ def _opened(X: Any, sample_weight: Any, known: FeatureSpec | None) -> Dataset:
             stacklevel=4,
         )
     return dataset
-
-
-def is_xarray(X: Any) -> bool:
-    """Return True for a DataArray or Dataset of xarray, without importing it."""
-    return type(X).__module__.partition(".")[0] == "xarray" and hasattr(X, "coords")
 
 
 def is_dask_frame(X: Any) -> bool:

@@ -26,6 +26,7 @@ from daskcluster.data.checks import (
     check_shape,
     has_masks,
     is_masked,
+    is_xarray,
     without_mask,
     without_masks,
 )
@@ -68,7 +69,7 @@ from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidDataError, InvalidParameterError, WrongTypeError
 from daskcluster.events import Callback
 from daskcluster.extras import import_extra
-from daskcluster.storage.location import Location, explain, locate
+from daskcluster.storage.location import Location, explain, locate_rows
 from daskcluster.storage.zarr_stores import location_of
 from daskcluster.typing import Dataset
 
@@ -229,10 +230,10 @@ def open_dataset(
     ----------
     source : str, path or array
         A Zarr array (v2 or v3) or group by path or fsspec URL (``file://``, ``memory://``, ``s3://``,
-        ``gs://``, ``abfs://``), also one that holds CSR rows in AnnData's layout (encoding-type
-        ``csr_matrix``), or a saved coreset, which brings its weights; an array or group of zarr or h5py, as
-        by its path; a GeoTIFF (``.tif``), of which cells with data are rows and bands features, see
-        `open_grid`.
+        ``gs://``, ``abfs://``), also in one ``.zarr.zip`` archive, or one that holds CSR rows in AnnData's
+        layout (encoding-type ``csr_matrix``), or a saved coreset, which brings its weights; an array or
+        group of zarr or h5py, as by its path; a GeoTIFF (``.tif``), of which cells with data are rows and
+        bands features, see `open_grid`.
         A ``.npy``, ``.npz``, ``.parquet``, ``.arrow``, ``.feather``, ``.orc``, ``.csv``, ``.tsv``,
         ``.jsonl``, ``.h5ad`` or ``.h5`` file, text also as ``.gz``, ``.bz2``, ``.xz`` or ``.zst``, or many
         of one kind as one dataset: a folder, a pattern such as ``s3://bucket/emb/*.parquet``, or a list of
@@ -240,7 +241,8 @@ def open_dataset(
         such as ``year=2024`` are columns of tables. A Delta, Iceberg or Lance table, by its URL or as an
         object of its library. A numpy array or memmap, a list of rows, a pandas DataFrame, an
         Arrow table or what gives one (polars, DuckDB, Hugging Face datasets), a dask array or DataFrame, a
-        scipy sparse matrix, an AnnData, or a dataset. Shape (n, d); float16, bfloat16, float32, float64,
+        scipy sparse matrix, an AnnData, the cells of an xarray.DataArray or Dataset, see `open_grid`, or a
+        dataset. Shape (n, d); float16, bfloat16, float32, float64,
         any integers, bool.
     array : str, optional
         Which array (or CSR group) of a Zarr group, HDF5 or .npz file, e.g. ``"X"``; of an AnnData ``X``
@@ -352,7 +354,7 @@ def open_stored(
     InvalidParameterError
         An option that grids do not have.
     """
-    if not spec.grid and not is_raster(source):
+    if not spec.grid and not is_raster(source) and not is_xarray(source):
         found = open_source(source, spec, weights=weights, storage_options=storage_options)
         return found, spec
     spec.refuse_all_but(("array", "decode"), "features and nodata are those of a grid")
@@ -522,7 +524,8 @@ def _place_of(source: Any, storage_options: Mapping[str, Any] | None) -> Locatio
     if is_hdf5(source):
         return None
     if not hasattr(source, "store"):
-        return locate(source.name if hasattr(source, "colorinterp") else source, storage_options)
+        source = source.name if hasattr(source, "colorinterp") else source
+        return locate_rows(source, storage_options)
     place = location_of(source)
     if place is not None:
         check_current(source, place)

@@ -16,6 +16,7 @@ from daskcluster.chunk import compute_dtype
 from daskcluster.data.features import is_partial
 from daskcluster.data.open import open_source
 from daskcluster.data.recipes import for_metric
+from daskcluster.data.spec import AS_THEY_ARE
 from daskcluster.elementary import exp, log
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.engine import Engine
@@ -24,6 +25,9 @@ from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError, ModelFormatError
 from daskcluster.estimators.checkpoints import StoredWork, unfit
 from daskcluster.events import Callback, FitsMade, Notice, publish
+from daskcluster.errors import InvalidParameterError
+from daskcluster.estimators.opening import open_stored
+from daskcluster.events import Callback, FitsMade, publish
 from daskcluster.extras import import_extra
 from daskcluster.invariance import DRAWN, varies_with
 from daskcluster.jobs.run import JobCounters, Run
@@ -346,7 +350,7 @@ def select_k(
     (5, ())
     """
     counters = JobCounters()
-    dataset = open_source(X, weights=sample_weight)
+    dataset, _ = open_stored(X, AS_THEY_ARE, weights=sample_weight)
     tried = _tried(ks, k_min, k_max, dataset.n_rows)
     if criterion not in CRITERIA:
         raise InvalidParameterError(

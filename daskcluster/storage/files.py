@@ -31,7 +31,7 @@ from daskcluster.errors import (
 )
 from daskcluster.extras import import_pyarrow
 from daskcluster.host import format_bytes
-from daskcluster.storage.location import Location, explain, locate
+from daskcluster.storage.location import Location, explain, hint_of_slashes, locate
 from daskcluster.storage.retry import retry, while_others_write
 from daskcluster.storage.zarr_stores import METADATA, PARTIAL_MARK
 
@@ -375,16 +375,21 @@ def find_files(place: Location) -> list[StoredFile]:
 
 
 def _files_below(path: str, found: Mapping[str, Any]) -> list[StoredFile]:
-    """Return files by their names below a path; markers of folders, as S3's consoles write, are none."""
-    files = []
+    """Return files by their names below a path; markers of folders, as S3's consoles write, are none.
+
+    Listings of s3fs ignore a slash at the start of a key: what they find elsewhere is left out.
+    """
+    files, top = [], path.strip("/")
     for full, facts in found.items():
+        if top and not f"{full.strip('/')}/".startswith(f"{top}/"):
+            continue
         is_marker = facts.get("size") == 0 and full.endswith(("/", "_$folder$"))
         if facts.get("type") == "directory" or is_marker:
             continue
         if facts.get("islink"):  # of the file behind it, fsspec tells the size alone
             with suppress(OSError):
                 facts = {**facts, "mtime": os.stat(full).st_mtime}
-        files.append(_file(full.strip("/").removeprefix(path.strip("/")).lstrip("/"), facts))
+        files.append(_file(full.strip("/").removeprefix(top).lstrip("/"), facts))
     return files
 
 
@@ -416,7 +421,8 @@ def match_files(place: Location) -> tuple[Location, list[StoredFile]]:
             raise FileNotFoundError(place.url)
     if not files:
         raise DatasetNotFoundError(
-            f"No file matches {place.url!r}; check the pattern, and that it ends as the files do."
+            f"No file matches {place.url!r}; check the pattern, and that it ends as the files do. "
+            f"{hint_of_slashes(place)}".rstrip()
         )
     return location, sorted(files, key=lambda file: file.name)
 

@@ -225,6 +225,26 @@ def locate(url: Any, storage_options: Mapping[str, Any] | None = None) -> Locati
     return Location(_normalise(url), json.dumps(public, sort_keys=True), tuple(withheld), held)
 
 
+ARCHIVE = ".zarr.zip"
+"""Ending of a Zarr store in one file, which is read in place."""
+
+
+def locate_rows(url: Any, storage_options: Mapping[str, Any] | None = None) -> Location:
+    """Return where rows are: what `locate` returns, and the inside of a zip archive of a Zarr store.
+
+    Examples
+    --------
+    >>> locate_rows("s3://bucket/rows.zarr.zip", {"anon": True})
+    'zip::s3://bucket/rows.zarr.zip'
+    """
+    place = locate(url, storage_options)
+    is_archive = place.url.lower().endswith(ARCHIVE) and "::" not in place.url
+    if not is_archive or (place.is_local and not os.path.isfile(place.url)):
+        return place
+    options = place.storage_options()
+    return locate(f"zip::{place.url}", {place.scheme: options} if options else None)
+
+
 def _normalise(url: str) -> str:
     for scheme in ("file://", "local://"):
         if url.startswith(scheme):
@@ -328,4 +348,14 @@ def _where_it_is_not(location: Location) -> str:
         return (
             "nothing was written there in this process; memory:// is not shared between processes."
         )
-    return "nothing is stored there. Check bucket, path and, in storage_options, the endpoint."
+    return (
+        f"nothing is stored there. {hint_of_slashes(location)}Check bucket, path and, in storage_options, "
+        "the endpoint."
+    )
+
+
+def hint_of_slashes(location: Location) -> str:
+    """Return a sentence for errors on two slashes in a row, which are part of the names in a bucket."""
+    if location.is_local or "//" not in location.url.rpartition("://")[2]:
+        return ""
+    return "Two slashes in a row count as a folder without a name; write one. "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import warnings
 from collections import OrderedDict
@@ -11,7 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import zarr
+from sklearn.exceptions import ConvergenceWarning
 
+import daskcluster as dc
 from daskcluster import open_dataset
 from daskcluster.data.label_files import open_labels
 from daskcluster.data.sources import READ_IN_PLACE
@@ -315,3 +318,21 @@ def test_local_data_that_is_continued_the_worker(
 def test_storage_options_without_a_url() -> None:
     with pytest.raises(InvalidParameterError, match=r"source is a ndarray; leave them out"):
         open_dataset(np.ones((3, 2)), storage_options={"anon": True})
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+def test_integers_that_float64_rounds(dtype: Any) -> None:
+    rows = (np.arange(300) % 3 + 2**60).astype(dtype).reshape(-1, 1)
+    what = r"Feature 0 has integers of magnitude 1\.153e\+18, and float64.*2\*\*53 from their neighbours"
+    for estimator in (dc.KMeans(3), dc.MiniBatchKMeans(3), dc.VariationalGaussianMixture(2)):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            estimator.set_params(random_state=0).fit(rows)
+        texts = [str(each.message) for each in caught]
+        assert any(re.search(what, text) for text in texts), texts
+    for given in (rows, rows.astype(np.float64)):
+        with pytest.warns(ConvergenceWarning, match=r"duplicate points in X\. Or float64 cannot"):
+            dc.KMeans(3, random_state=0).fit(given)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert dc.KMeans(3, random_state=0).fit(rows - dtype(2**60)).inertia_ == 0

@@ -157,3 +157,23 @@ def test_ranges_of_valid_values_mask_nothing(tmp_path: Path) -> None:
     expected = xr.decode_cf(xr.Dataset({"X": (("y", "x"), codes, facts)}))["X"].to_numpy()
     assert np.array_equal(dc.open_dataset(tmp_path / "x.h5").to_numpy(), expected, equal_nan=True)
     assert np.isnan(expected).sum() == 1
+
+
+def test_frames_in_the_layout_of_anndata(tmp_path: Path) -> None:
+    path = write_h5ad(tmp_path / "cells.h5ad")
+    with h5py.File(path, "r+") as file:
+        frame = file.create_group("obsm/frame")
+        frame.attrs.update({"encoding-type": "dataframe", "column-order": ["v", "u"]})
+        frame["u"], frame["v"] = ROWS[:, 1], ROWS[:, 0].astype(np.float64)
+        kinds = file.create_group("obsm/kinds")
+        kinds.attrs.update({"encoding-type": "dataframe", "column-order": ["kind"]})
+        kinds.create_group("kind").attrs["encoding-type"] = "categorical"
+    dataset: Any = dc.open_dataset(path, array="frame")
+    assert dataset.feature_names == ("v", "u")
+    assert np.array_equal(dataset.to_numpy(), ROWS[:, :2].astype(np.float64))
+    assert dataset.ids(10, 12).to_pylist() == NAMES[10:12]
+    again = pickle.loads(pickle.dumps(dataset))
+    assert np.array_equal(again.take(np.array([899, 3])), ROWS[[899, 3], :2].astype(np.float64))
+    assert np.array_equal(dc.KMeans(2, random_state=0).fit(dataset).feature_names_in_, ["v", "u"])
+    with pytest.raises(InvalidDataError, match=r"no real numbers: 'kind' \(categorical\); write"):
+        dc.open_dataset(path, array="kinds")

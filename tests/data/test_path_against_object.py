@@ -21,6 +21,7 @@ ROWS[7, 1] = np.nan
 NAMES = ("a", "b", "c")
 CODES = np.arange(180, dtype=np.int16).reshape(60, 3)
 PACKED = {"scale_factor": 0.5, "add_offset": -3.0, "_FillValue": np.int16(4)}
+MIXED = np.stack([ROWS[:, 0], [*range(59), np.nan], np.arange(60) % 2 == 0], axis=1)
 VALUES = np.where(CODES == 4, np.nan, CODES * 0.5 - 3)
 
 
@@ -107,9 +108,13 @@ def band_rows() -> np.ndarray:
 def annotated(path: str) -> None:
     anndata = pytest.importorskip("anndata", reason="anndata is not installed")
     pd = pytest.importorskip("pandas", reason="pandas is not installed")
-    adata = anndata.AnnData(ROWS, obsm={"X_pca": ROWS})
-    adata.var_names = pd.Index(list(NAMES), dtype=object)
-    adata.obs_names = pd.Index([str(i) for i in range(60)], dtype=object)
+    index = pd.Index([str(i) for i in range(60)], dtype=object)
+    columns = pd.Index(list(NAMES), dtype=object)
+    frame = pd.DataFrame(ROWS, index, columns)
+    mixed = frame.assign(b=pd.array([*range(59), None], "Int64"), c=np.arange(60) % 2 == 0)
+    adata = anndata.AnnData(ROWS, obsm={"X_pca": ROWS, "frame": frame, "mixed": mixed})
+    adata.var_names = columns
+    adata.obs_names = index
     write = adata.write_zarr if path.endswith(".zarr") else adata.write_h5ad
     write(path)
 
@@ -221,6 +226,22 @@ CASES: dict[str, Case] = {
     "AnnData, obsm": Case(
         annotated, read_annotated, ending=".h5ad",
         by_path={"array": "X_pca"}, by_object={"array": "X_pca"},
+    ),
+    "AnnData, a frame in obsm": Case(
+        annotated, read_annotated, names=NAMES, ending=".h5ad",
+        by_path={"array": "frame"}, by_object={"array": "frame"},
+    ),
+    "AnnData, a frame of several types": Case(
+        annotated, read_annotated, MIXED, names=NAMES, ending=".h5ad",
+        by_path={"array": "obsm/mixed"}, by_object={"array": "obsm/mixed"},
+    ),
+    "frame in HDF5": Case(
+        annotated, lambda path: hdf5(path, "obsm/frame"), names=NAMES, ending=".h5ad",
+        by_path={"array": "frame"},
+    ),
+    "frame in HDF5 that is written": Case(
+        annotated, lambda path: hdf5(path, "obsm", "r+"), MIXED, names=NAMES, ending=".h5ad",
+        by_path={"array": "mixed"}, by_object={"array": "mixed"},
     ),
     "AnnData in Zarr": Case(annotated, read_annotated, names=NAMES, ending=".zarr",
         by_path={"array": "X"},

@@ -91,3 +91,21 @@ def test_markers_of_folders_are_no_files(s3: dict[str, Any], rows: np.ndarray) -
     for url in ("marked/f", "marked/f/", "marked/f/*", "marked/f/**", "marked/*/*.npy"):
         opened: Any = open_dataset(f"s3://rows/{url}", storage_options=s3)
         assert np.array_equal(opened.to_numpy(), rows)
+
+
+def test_two_slashes_are_a_folder_without_a_name(s3: dict[str, Any], rows: np.ndarray) -> None:
+    """The client lists ``in/`` for ``bucket//in/``, where objects of other names would be."""
+    import s3fs
+
+    content = io.BytesIO()
+    np.save(content, rows)
+    store = s3fs.S3FileSystem(**s3)
+    for key in ("in/t.npy", "deep//in/t.npy"):
+        store.call_s3("put_object", Bucket="rows", Key=key, Body=content.getvalue())
+    for url in ("s3://rows//in/", "s3://rows//in/t.npy", "s3://rows//in/*.npy"):
+        with pytest.raises(
+            DatasetNotFoundError, match=r"s3://rows//in.* Two slashes .*; write one"
+        ):
+            open_dataset(url, storage_options=s3)
+    found = open_dataset("s3://rows/deep//in/", storage_options=s3)
+    assert np.array_equal(found.to_numpy(), rows)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import dask.array as da
 import numpy as np
 import pytest
+import zarr
 
 import daskcluster as dc
 
@@ -115,3 +117,24 @@ def test_errors_name_the_column_that_is_not_finite(kind: str) -> None:
         frame = pytest.importorskip("pyarrow").table(columns)
     with pytest.raises(ValueError, match=r"contains NaN: first in row 41, column 'income'"):
         dc.KMeans(2).fit(frame)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "int64", "int16"])
+@pytest.mark.parametrize("fitted", ["float64", "float32"])
+def test_distances_have_one_dtype_for_all_kinds_of_rows(
+    dtype: str, fitted: str, tmp_path: Path
+) -> None:
+    """The wider one of rows and centres, few rows or many, lazy or not, and in stores."""
+    rows = (np.random.default_rng(0).normal(size=(3000, 3)) * 9).astype(dtype)
+    model = dc.KMeans(2, random_state=0).fit(rows[:100].astype(fitted))
+    expected = model.transform(rows[:5]).dtype
+    assert expected == np.result_type(np.float64 if dtype == "int64" else np.float32, dtype, fitted)
+    lazy = da.from_array(rows, chunks=1000)
+    for found in (model.transform(rows), model.transform(lazy), model.transform(lazy).compute()):
+        assert found.dtype == expected
+    url = str(tmp_path / "nearest.zarr")
+    model.predict(rows, return_distance=True, output=url)
+    for given in (rows, lazy):
+        assert model.predict(given, return_distance=True)[1].dtype == expected
+    assert zarr.open_group(url, mode="r")["distance"].dtype == expected
+    assert np.array_equal(np.asarray(model.transform(lazy)), model.transform(rows))

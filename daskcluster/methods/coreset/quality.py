@@ -16,14 +16,14 @@ from daskcluster.chunkwise.data_statistics import refuse_large
 from daskcluster.chunkwise.feature_scaling import FeatureScaling
 from daskcluster.chunkwise.statistics import joined
 from daskcluster.data.features import FeatureSpec, columns_by_name, refuse_partial
-from daskcluster.data.open import open_source
 from daskcluster.data.recipes import for_metric
-from daskcluster.data.spec import RowsSpec
+from daskcluster.data.spec import AS_THEY_ARE, RowsSpec
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.memory import ONE_PASS
 from daskcluster.engine.scaled import ScaledPlacement, score_rows
 from daskcluster.errors import InvalidDataError, InvalidParameterError
+from daskcluster.estimators.opening import open_stored
 from daskcluster.events import Callback
 from daskcluster.invariance import varies_with
 from daskcluster.methods.coreset.estimator import dataset_of, rows_and_weights
@@ -224,7 +224,7 @@ def coreset_quality(
     if X is None:
         return CoresetQuality(few.n_rows, tuple(costs))
     names = getattr(few, "feature_names", None)
-    dataset = open_source(X, RowsSpec(expected=names or ()), weights=sample_weight)
+    dataset, _ = open_stored(X, RowsSpec(expected=names or ()), weights=sample_weight)
     refuse_partial(dataset, "coreset_quality")
     known = FeatureSpec(few.n_features, names, scaling, owner="the coreset")
     dataset = for_metric(known.align(dataset), metric)
@@ -295,7 +295,7 @@ def quantization_error(
     >>> dc.quantization_error([[0.0], [1.0], [5.0]], [[0.0], [4.0]], sample_weight=[2, 1, 1], mean=True)
     0.5
     """
-    dataset = open_source(X, weights=sample_weight)
+    dataset, _ = open_stored(X, AS_THEY_ARE, weights=sample_weight)
     refuse_partial(dataset, "quantization_error")
     wanted = _checked(centres, dataset, "centres")
     with choose_engine(engine, dataset).place(dataset, footprint=ONE_PASS) as placement:
@@ -345,7 +345,7 @@ def relative_error(
     >>> dc.relative_error(rows, [[0.0], [4.0]], 1.0)
     1.0
     """
-    dataset = open_source(X, weights=sample_weight)
+    dataset, _ = open_stored(X, AS_THEY_ARE, weights=sample_weight)
     refuse_partial(dataset, "relative_error")
     sets = [_checked(centres, dataset, "centres")]
     known = isinstance(reference, (int, float, np.number)) and not isinstance(reference, bool)

@@ -14,7 +14,7 @@ from scipy import sparse
 from daskcluster.chunkwise.examples import Sample
 from daskcluster.chunkwise.feature_scaling import PARTIAL
 from daskcluster.data.features import refuse_partial
-from daskcluster.data.open import open_source
+from daskcluster.data.spec import AS_THEY_ARE
 from daskcluster.engine.choose import choose_engine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError
@@ -29,6 +29,7 @@ from daskcluster.estimators.base import (
 )
 from daskcluster.estimators.fit import Fit, FitRun
 from daskcluster.estimators.inputs import check_enough_rows, fit_dataset
+from daskcluster.estimators.opening import open_stored
 from daskcluster.events import Callback
 from daskcluster.invariance import DRAWN, SEEDING, varies_with
 from daskcluster.methods.kmeans.fit import KMeansFit, fit_partial
@@ -515,7 +516,7 @@ def afk_mc2(
 @contextmanager
 def _placed(X: Any, sample_weight: Any, n_clusters: int, engine: Any) -> Iterator[ScaledPlacement]:
     """Yield the rows of `X` placed on an engine, if there are enough of them."""
-    dataset = open_source(X, weights=sample_weight)
+    dataset, _ = open_stored(X, AS_THEY_ARE, weights=sample_weight)
     refuse_partial(dataset, "a seeding of its own")
     if not 1 <= n_clusters <= dataset.n_rows:
         raise InvalidParameterError(
