@@ -331,7 +331,7 @@ def _scattered(
     home = np.empty(len(order), np.min_scalar_type(max(1, n_buckets - 1)))
     home[order] = np.arange(len(order)) // step
     held = min(MOST_BLOCK_BYTES, BUCKET_BYTES // n_buckets)
-    sizes = {"n_buckets": n_buckets, "block_rows": max(1, held // record.itemsize)}
+    sizes: dict[str, Any] = {"n_buckets": n_buckets, "block_rows": max(1, held // record.itemsize)}
     with Buckets(record, **sizes, folder=folder) as buckets:
         for chunk in dataset.chunks(dataset.partitions, on_read=on_read):
             for first in range(0, chunk.n_rows, part):
