@@ -99,6 +99,12 @@ def convert(
 )
 @takes_source("columns", "missing", "grid", "scale")
 @overwrite_option
+@click.option(
+    "--resume",
+    is_flag=True,
+    help="Continue an interrupted shuffle of the same arguments, and keep what is finished if this one is "
+    "interrupted. Needs --random-state.",
+)
 @click.option("--dry-run", is_flag=True, help="Show bytes read, written and held, then exit.")
 @takes_console
 def shuffle(

@@ -20,17 +20,23 @@ from typing import Any
 import numpy as np
 import zarr
 
+from daskcluster import __version__
 from daskcluster.data.dataset import refuse_replacing
+from daskcluster.data.identity import data_identity, fingerprint_of_rows
 from daskcluster.data.open import open_source
 from daskcluster.data.shuffle_passes import (
     ShufflePlan,
+    kept_bytes,
+    kept_scratch,
     one_pass,
     plan_shuffle,
     scratch_folder,
+    scratch_of,
     shuffled_rows,
 )
 from daskcluster.data.spec import RowsSpec
 from daskcluster.data.writer import ROW_KINDS, ROWS, WEIGHTS, RowsWriter, RowWriter
+from daskcluster.errors import InvalidParameterError
 from daskcluster.events import Callback
 from daskcluster.invariance import varies_with
 from daskcluster.randomness import Key, as_seed
@@ -106,6 +112,7 @@ def shuffle(
     memory_limit: int | None = None,
     scratch: Any = None,
     overwrite: bool = False,
+    resume: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Shuffled:
@@ -138,6 +145,10 @@ def shuffle(
         system puts temporary files (if that is memory itself, name a disk).
     overwrite : bool, default False
         Replace Zarr outputs that exist.
+    resume : bool, default False
+        Continue an interrupted call of the same arguments: with the rows that are on scratch disk, and
+        after the last whole chunk of the outputs (sparse rows are written anew). What is finished is kept
+        if this call fails or dies. Needs `random_state`.
     storage_options : dict, optional
         For all URLs.
     callbacks : sequence of callables, default ()
@@ -149,6 +160,8 @@ def shuffle(
 
     Raises
     ------
+    CheckpointError
+        Rows on scratch disk are those of a call for the same output with other rows or arguments.
     DatasetNotFoundError, InvalidDataError, InvalidParameterError, OutputExistsError
     WrongTypeError
         Rows that are no table of numbers.
@@ -163,7 +176,8 @@ def shuffle(
     written to scratch and read from there once in between, with 8 bytes more for each row, 16 with
     weights or an index, 24 with both, and 8 more for a sparse row. Memory is one bucket, the next one read
     ahead, and about five output chunks (or shards); scratch space is given back while the output grows, and
-    when the process ends, however it does.
+    when the process ends, however it does. With `resume` it is given back at the end, and stays with a
+    process that dies; rows on scratch are committed about every minute.
 
     Examples
     --------
@@ -178,6 +192,11 @@ def shuffle(
     True
     """
     started = time.monotonic()
+    if resume and random_state is None:
+        raise InvalidParameterError(
+            "resume=True needs random_state=, since a fresh seed has another order of rows; give the same "
+            "seed to every call."
+        )
     key = Key(as_seed(random_state), "shuffle")
     options: dict[str, Any] = {"overwrite": overwrite, "storage_options": storage_options}
     # Freed blocks stay with the thread that decoded or encoded them, so few threads are to do that.
@@ -194,8 +213,10 @@ def shuffle(
             decode=decode,
             memory_limit=memory_limit,
             scratch=scratch,
+            resume=resume,
             **options,
         )
+        options["resume"] = resume
         bytes_read = write_shuffled(dataset, plan, key, output, with_index, callbacks, **options)
     return Shuffled(
         url=locate(output).url,
@@ -220,8 +241,9 @@ def prepare(
     decode: bool | None = None,
     scratch: Any = None,
     overwrite: bool = False,
+    resume: bool = False,
     storage_options: Mapping[str, Any] | None = None,
-    **sizes: int | None,
+    **sizes: Any,
 ) -> tuple[Dataset, ShufflePlan]:
     """Open the source and plan its shuffle; refuse what `shuffle` would refuse, and touch nothing.
 
@@ -253,10 +275,12 @@ def prepare(
         kinds = ROW_KINDS if name == "output" else ROW_KINDS[:1]
         check_free(place, overwrite=overwrite, kinds=kinds)
     where = scratch_folder(scratch, places["output"])
+    there = kept_bytes(scratch_of(where, places["output"].url)) if resume else 0
     return dataset, plan_shuffle(
         dataset,
         indexed=with_index is not None,
         scratch=where,
+        there=there,
         **sizes,
     )
 
@@ -268,6 +292,8 @@ def write_shuffled(
     output: Any,
     index: Any,
     callbacks: Sequence[Callback],
+    *,
+    resume: bool = False,
     **options: Any,
 ) -> int:
     """Write rows in the order of `key`, and the permutation; return the bytes read.
@@ -277,27 +303,46 @@ def write_shuffled(
     seed = {"shuffled": {"random_state": key.seed}}
     others = {WEIGHTS: np.float64} if plan.weighted else {}
     chunk_rows = plan.chunk_rows if plan.n_entries is None else None
+    place = locate(output).url
+    if resume:
+        mark = fingerprint_of_rows(dataset, place, key.seed, plan.chunk_rows, plan.shard_rows)
+        options |= {"mark": mark, "resume": True}
     with ExitStack() as stagings:
         rows = stagings.enter_context(Staging.begin(output, kinds=ROW_KINDS, **options))
+        writer = RowsWriter(
+            rows,
+            plan.shape,
+            others,
+            chunk_rows=chunk_rows,
+            shard_rows=plan.shard_rows,
+            attributes=seed,
+            group=seed,
+        )
+        if index is not None:
+            numbers = stagings.enter_context(Staging.begin(index, **options))
+            array = writer.staged_array(numbers, "", np.int64)
+            writer.begin_with(array, numbers)
+        done = writer.n_rows
+        facts = {
+            "random_state": key.seed,
+            "memory_limit": f"{plan.n_buckets} buckets",
+            "record": str(plan.record.descr),
+            "data": data_identity(dataset),
+            "daskcluster": __version__,
+        }
+        keeps = resume and bool(plan.n_buckets)
+        folder = plan.scratch or scratch_folder(None, rows.target)
+        kept = stagings.enter_context(kept_scratch(folder, place, facts, kept=keeps))
         with ExitStack() as stack:
-            writer = stack.enter_context(
-                RowsWriter(
-                    rows,
-                    plan.shape,
-                    others,
-                    chunk_rows=chunk_rows,
-                    shard_rows=plan.shard_rows,
-                    attributes=seed,
-                    group=seed,
-                )
-            )
+            stack.enter_context(writer)
             if index is not None:
-                numbers = stagings.enter_context(Staging.begin(index, **options))
-                array = writer.staged_array(numbers, "", np.int64)
-                index_writer = stack.enter_context(RowWriter(array))
-            pieces, bytes_read = shuffled_rows(dataset, plan, key, callbacks, stack)
+                index_writer = stack.enter_context(RowWriter(array, done))
+            pieces, bytes_read = shuffled_rows(
+                dataset, plan, key, callbacks, stack, done=done, kept=kept
+            )
             with one_pass("shuffle (write)", plan.n_rows, callbacks) as running:
                 running.bytes_read = plan.bytes_scratch
+                running.advance(done)
                 for piece, weights, row_numbers in pieces:
                     writer.append(piece, *(() if weights is None else (weights,)))
                     if row_numbers is not None and index is not None:

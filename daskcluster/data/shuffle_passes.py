@@ -7,8 +7,9 @@ import os
 import shutil
 import tempfile
 import time
+import warnings
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Self
@@ -29,11 +30,17 @@ from daskcluster.data.writer import (
 from daskcluster.errors import DatasetNotFoundError, DiskSpaceError, MemoryLimitError
 from daskcluster.events import Callback, PassEnded, PassProgress, PassStarted, publish
 from daskcluster.host import format_bytes, format_limit, give_back_memory, host_memory
+from daskcluster.fingerprint import fingerprint
+from daskcluster.host import format_bytes, give_back_memory, host_memory
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows, join_rows
+from daskcluster.storage.checkpoint import CheckpointFolder
+from daskcluster.storage.document import Document, read_count
 from daskcluster.storage.files import is_full_disk
 from daskcluster.storage.location import Location
-from daskcluster.typing import Dataset
+from daskcluster.storage.pass_totals import Pace
+from daskcluster.storage.staging import claimed
+from daskcluster.typing import Dataset, Range
 
 LIBRARIES_BYTES = 170 * 1024**2
 """Resident size of a process that has imported what a shuffle may need: zarr, dask.array, s3fs."""
@@ -159,6 +166,7 @@ def plan_shuffle(
     chunk_rows: int | None = None,
     shard_rows: int | None = None,
     memory_limit: int | None = None,
+    there: int = 0,
 ) -> ShufflePlan:
     """Decide between memory and disk, and cut the buckets.
 
@@ -173,6 +181,8 @@ def plan_shuffle(
         Rows of chunks and shards of the outputs.
     memory_limit : int, optional
         Bytes of the whole process, rows that are in memory already left out.
+    there : int
+        Bytes that an earlier process has left on scratch.
 
     Raises
     ------
@@ -233,7 +243,7 @@ def plan_shuffle(
         n_buckets=n_buckets,
         block_rows=block_rows,
         scratch=scratch,
-        scratch_free=check_scratch(scratch, on_disk),
+        scratch_free=check_scratch(scratch, max(0, on_disk - there)),
         bytes_scratch=on_disk,
         memory=base + needed,
     )
@@ -341,7 +351,8 @@ def bucket_of(keys: np.ndarray, n_buckets: int) -> np.ndarray:
 class Buckets:
     """Records of rows, appended in any order of keys, read back by ranges of keys.
 
-    Use as a context manager. Within a bucket records keep the order in which they were appended.
+    Use as a context manager. Within a bucket records keep the order in which they were appended. Files have
+    no names, so that they go with the process, unless they are `kept`.
 
     Parameters
     ----------
@@ -353,6 +364,8 @@ class Buckets:
         Records of a bucket that are written at once.
     folder : str
         Where the scratch files are.
+    kept : str, optional
+        Beginning of the names that the files have in `folder`; see `ScatteredRows`.
 
     Attributes
     ----------
@@ -378,15 +391,22 @@ class Buckets:
     """
 
     def __init__(
-        self, record: np.dtype[Any], *, n_buckets: int, block_rows: int, folder: str
+        self,
+        record: np.dtype[Any],
+        *,
+        n_buckets: int,
+        block_rows: int,
+        folder: str,
+        kept: str = "",
     ) -> None:
         self._record = record
         self._folder = folder
-        self._block_bytes = block_rows * record.itemsize
+        self._kept = kept
         self._pending = np.empty((n_buckets, block_rows), record)
         self._filled = [0] * n_buckets
         self.counts = np.zeros(n_buckets, np.int64)
         self._offsets = [array("Q") for _ in range(n_buckets)]
+        self._lengths = [array("Q") for _ in range(n_buckets)]
         n_files = min(n_buckets, _MOST_FILES)
         # Neighbours share a file, so that it can go as soon as they have been read.
         self._home = [bucket * n_files // n_buckets for bucket in range(n_buckets)]
@@ -435,6 +455,7 @@ class Buckets:
         file = self._files[self._home[bucket]]
         block = self._pending[bucket, : self._filled[bucket]]
         self._offsets[bucket].append(file.tell())
+        self._lengths[bucket].append(len(block))
         content = block.view(np.uint8).data
         try:
             while content:
@@ -451,10 +472,59 @@ class Buckets:
 
     def flush(self) -> None:
         """Write what is held and free the memory: nothing can be appended any more."""
+        self._write_all()
+        self._pending = np.empty((0, 0), self._record)
+
+    def _write_all(self) -> None:
         for bucket, filled in enumerate(self._filled):
             if filled:
                 self._write(bucket)
-        self._pending = np.empty((0, 0), self._record)
+
+    def sync(self) -> tuple[np.ndarray, np.ndarray]:
+        """Write what is held, survive a power failure, and return where everything is; see `restore`.
+
+        Returns
+        -------
+        counts : ndarray of shape (n_buckets,), int64
+            Blocks of each bucket.
+        blocks : ndarray of shape (m, 2), int64
+            Offset and number of records of each block, bucket by bucket.
+        """
+        self._write_all()
+        for file in self._files:
+            os.fsync(file.fileno())
+        counts = np.array([len(each) for each in self._offsets], np.int64)
+        parts = [np.concatenate([np.asarray(each) for each in of]) for of in self._blocks()]
+        return counts, np.stack(parts, axis=1).astype(np.int64)
+
+    def _blocks(self) -> tuple[list[Any], list[Any]]:
+        return self._offsets, self._lengths
+
+    def restore(self, counts: np.ndarray, blocks: np.ndarray) -> bool:
+        """Take up the files of an earlier process at its last `sync`; empty ones without any block.
+
+        Returns
+        -------
+        bool
+            False if the files have less.
+        """
+        ends = np.zeros(self._n_files, np.int64)
+        homes = np.repeat(self._home, counts)
+        np.maximum.at(ends, homes, blocks[:, 0] + blocks[:, 1] * self._record.itemsize)
+        for file, end in zip(self._files, ends.tolist(), strict=True):
+            if os.fstat(file.fileno()).st_size < end:
+                return False
+        for file, end in zip(self._files, ends.tolist(), strict=True):
+            file.truncate(end)
+            file.seek(end)
+        first = 0
+        for bucket, count in enumerate(counts.tolist()):
+            own = blocks[first : first + count]
+            self._offsets[bucket] = array("Q", own[:, 0].tolist())
+            self._lengths[bucket] = array("Q", own[:, 1].tolist())
+            self.counts[bucket] = own[:, 1].sum()
+            first += count
+        return True
 
     def load(self, bucket: int) -> np.ndarray:
         """Return the records of a bucket (counts[bucket],); each bucket can be read once."""
@@ -462,10 +532,12 @@ class Buckets:
         file = self._files[home]
         records = np.empty(int(self.counts[bucket]), self._record)
         content = records.view(np.uint8).data
-        for block, offset in enumerate(self._offsets[bucket]):
+        begin = 0
+        for offset, length in zip(self._offsets[bucket], self._lengths[bucket], strict=True):
             file.seek(offset)
-            begin = block * self._block_bytes
-            self._fill(content[begin : begin + self._block_bytes], file)
+            end = begin + length * self._record.itemsize
+            self._fill(content[begin:end], file)
+            begin = end
         self._unread[home] -= 1
         if not self._unread[home]:
             file.close()
@@ -481,14 +553,95 @@ class Buckets:
             content = content[count:]
 
     def __enter__(self) -> Self:
-        for _ in range(self._n_files):
-            file = tempfile.TemporaryFile(dir=self._folder, buffering=0)
-            self._files.append(self._opened.enter_context(file))
+        for number in range(self._n_files):
+            self._files.append(self._opened.enter_context(self._open(number)))
         return self
+
+    def _open(self, number: int) -> Any:
+        if not self._kept:
+            return tempfile.TemporaryFile(dir=self._folder, buffering=0)
+        path = os.path.join(self._folder, f"{self._kept}-{number:02d}.records")
+        return open(os.open(path, os.O_RDWR | os.O_CREAT, 0o600), "r+b", buffering=0)
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
         self._opened.close()
         self._pending = np.empty((0, 0), self._record)
+
+
+class ScatteredRows:
+    """The rows of a pass that are in buckets already, those of an earlier process included.
+
+    About every minute, what is in the buckets is committed; a later process continues from there.
+
+    Parameters
+    ----------
+    folder : CheckpointFolder or None
+        On a local disk, in the folder of the files; None keeps nothing.
+    *buckets : Buckets
+        Opened; all that rows are scattered to.
+
+    Attributes
+    ----------
+    n_rows : int
+        Rows that need not be read again.
+
+    Warns
+    -----
+    RuntimeWarning
+        Files of the earlier process are gone.
+    """
+
+    def __init__(self, folder: CheckpointFolder | None, *buckets: Buckets) -> None:
+        self._folder, self._buckets, self._pace = folder, buckets, Pace()
+        self.n_rows = 0
+        if folder is None:
+            return
+        document = folder.latest()
+        arrays = {} if document is None else document.arrays
+        found = [_restored(each, arrays, number) for number, each in enumerate(buckets)]
+        if document is not None and all(found):
+            self.n_rows = read_count(document.body, "rows")
+        elif document is not None:
+            warnings.warn(
+                f"Scratch files in {folder.url!r} are gone or too short; the rows are read again.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+            for number, each in enumerate(buckets):
+                _restored(each, {}, number)
+
+    def left(self, dataset: Dataset) -> list[Range]:
+        """Return the rows that are left, as ranges."""
+        done = self.n_rows
+        return [(max(done, start), stop) for start, stop in dataset.partitions if stop > done]
+
+    def keep(self, n_rows: int) -> None:
+        """Commit that the first `n_rows` rows are in the buckets, if that is due."""
+        if self._folder is not None and self._pace.is_due():
+            with self._pace.keeping():
+                self._commit(n_rows)
+
+    def end(self, n_rows: int) -> None:
+        """Write what buckets hold: all rows are there. Nothing can be appended any more."""
+        if self._folder is not None and n_rows > self.n_rows:
+            self._commit(n_rows)
+        for each in self._buckets:
+            each.flush()
+
+    def _commit(self, n_rows: int) -> None:
+        assert self._folder is not None
+        arrays: dict[str, np.ndarray] = {}
+        for number, each in enumerate(self._buckets):
+            counts, blocks = each.sync()
+            if len(blocks):  # a document has no empty arrays
+                arrays |= {f"counts_{number}": counts, f"blocks_{number}": blocks}
+        self._folder.commit(Document("buckets", {"rows": n_rows}, arrays))
+
+
+def _restored(buckets: Buckets, arrays: Mapping[str, np.ndarray], number: int) -> bool:
+    """Restore buckets from a commit, or empty them."""
+    counts = arrays.get(f"counts_{number}", np.zeros(len(buckets.counts), np.int64))
+    return buckets.restore(counts, arrays.get(f"blocks_{number}", np.empty((0, 2), np.int64)))
 
 
 Piece = tuple[Rows, np.ndarray | None, np.ndarray | None]
@@ -501,41 +654,59 @@ def shuffled_rows(
     key: Key,
     callbacks: Sequence[Callback],
     stack: ExitStack,
+    *,
+    done: int = 0,
+    kept: CheckpointFolder | None = None,
 ) -> tuple[Iterator[Piece], int]:
     """Read the rows of `dataset`; return what yields them in the order of `key`, and the bytes read.
 
     Scratch files are closed by `stack`.
+
+    Parameters
+    ----------
+    dataset, plan, key, callbacks, stack
+    done : int
+        Rows of the order to leave out, at its beginning.
+    kept : CheckpointFolder, optional
+        Folder in which scratch files stay for a later process, and from which those of an earlier one are
+        taken up.
     """
+    if done == plan.n_rows:
+        return iter(()), 0
     if not plan.n_buckets:
         rows, weights, bytes_read = _load(dataset, plan, callbacks)
-        return _reordered(rows, weights, plan, key), bytes_read
+        return _reordered(rows, weights, plan, key, done), bytes_read
 
-    def buckets(record: np.dtype[Any], rows: int) -> Buckets:
+    def buckets(name: str, record: np.dtype[Any], rows: int) -> Buckets:
         folder, n_buckets = str(plan.scratch), plan.n_buckets
-        return stack.enter_context(
-            Buckets(record, n_buckets=n_buckets, block_rows=rows, folder=folder)
-        )
+        kept_as = ""
+        if kept is not None:
+            folder, kept_as = kept.url, name
+        opened = Buckets(record, n_buckets=n_buckets, block_rows=rows, folder=folder, kept=kept_as)
+        return stack.enter_context(opened)
 
-    records, entries = buckets(plan.record, plan.block_rows), None
+    records, entries = buckets("rows", plan.record, plan.block_rows), None
     if plan.n_entries is not None:
-        entries = buckets(plan.entry, max(1, plan.block_rows * plan.n_entries // plan.n_rows))
+        held = max(1, plan.block_rows * plan.n_entries // plan.n_rows)
+        entries = buckets("entries", plan.entry, held)
+    scattered = ScatteredRows(kept, *filter(None, (records, entries)))
     with one_pass("shuffle (scatter)", plan.n_rows, callbacks) as running:
-        for chunk in dataset.chunks(dataset.partitions, on_read=running.read):
+        running.advance(scattered.n_rows)
+        for chunk in dataset.chunks(scattered.left(dataset), on_read=running.read):
             for part in chunk.split(plan.piece_rows, READ_BYTES):
                 _scatter(part, plan, key, records, entries)
                 running.advance(part.n_rows)
-        records.flush()
-        if entries is not None:
-            entries.flush()
+                scattered.keep(part.stop)
+        scattered.end(plan.n_rows)
     give_back_memory()
-    return _gather(plan, records, entries), running.bytes_read
+    return _gather(plan, records, entries, done), running.bytes_read
 
 
 def _reordered(
-    rows: Rows, weights: np.ndarray | None, plan: ShufflePlan, key: Key
+    rows: Rows, weights: np.ndarray | None, plan: ShufflePlan, key: Key, done: int
 ) -> Iterator[Piece]:
     order = np.argsort(key.words(0, plan.n_rows), kind="stable")
-    for first in range(0, plan.n_rows, plan.piece_rows):
+    for first in range(done, plan.n_rows, plan.piece_rows):
         part = order[first : first + plan.piece_rows]
         found = rows[part] if isinstance(rows, SparseRows) else np.take(rows, part, axis=0)
         yield found, None if weights is None else weights[part], part
@@ -561,7 +732,9 @@ def _scatter(
     records.append(found)
 
 
-def _gather(plan: ShufflePlan, records: Buckets, entries: Buckets | None) -> Iterator[Piece]:
+def _gather(
+    plan: ShufflePlan, records: Buckets, entries: Buckets | None, done: int
+) -> Iterator[Piece]:
     def load(bucket: int) -> tuple[np.ndarray, np.ndarray, SparseRows | None]:
         found, rows = records.load(bucket), None
         if entries is not None:
@@ -572,9 +745,15 @@ def _gather(plan: ShufflePlan, records: Buckets, entries: Buckets | None) -> Ite
         return found, np.argsort(found["key"], kind="stable"), rows
 
     freed = 0
-    buckets = range(plan.n_buckets)
+    ends = np.cumsum(records.counts)
+    begin = int(
+        np.searchsorted(ends, done, side="right")
+    )  # the first bucket with rows that are left
+    skipped = done - int(ends[begin] - records.counts[begin])
+    buckets = range(begin, plan.n_buckets)
     for found, order, rows in read_ahead(buckets, load, lambda _: 0, shares_window=False):
-        for first in range(0, len(order), plan.piece_rows):
+        first_row, skipped = skipped, 0
+        for first in range(first_row, len(order), plan.piece_rows):
             part = order[first : first + plan.piece_rows]
             piece = np.take(found, part)
             yield (
@@ -608,6 +787,53 @@ def _load(
             running.advance(chunk.n_rows)
     rows = join_rows(parts) if parts else dense
     return rows, weights if plan.weighted else None, running.bytes_read
+
+
+@contextmanager
+def kept_scratch(
+    folder: str, name: str, facts: Mapping[str, Any], *, kept: bool
+) -> Iterator[CheckpointFolder | None]:
+    """Yield the folder of scratch files that stay if the block raises or dies; they go at its end.
+
+    Parameters
+    ----------
+    folder : str
+        Local folder for scratch files, which is made.
+    name : str
+        Name of what is made of the files: of one name, one process at a time has them.
+    facts : mapping
+        Everything that the files depend on, as plain values.
+    kept : bool
+        Otherwise nothing is kept, and what an earlier process has kept goes at the end.
+
+    Raises
+    ------
+    CheckpointError
+        The files that were kept are of other rows or arguments.
+    OutputExistsError
+        Another process uses them.
+    """
+    top = scratch_of(folder, name)
+    if not kept:
+        yield None
+        shutil.rmtree(top, ignore_errors=True)
+        return
+    found = CheckpointFolder(top, facts)
+    os.makedirs(found.url, exist_ok=True)
+    with claimed(top):
+        yield found
+        shutil.rmtree(top, ignore_errors=True)
+
+
+def scratch_of(folder: str, name: str) -> str:
+    """Return the folder below `folder` in which scratch files of that name are kept."""
+    return os.path.join(folder, f"daskcluster-scratch-{fingerprint(name)}")
+
+
+def kept_bytes(folder: str) -> int:
+    """Return the bytes of the files below a folder; 0 if there is none."""
+    paths = (os.path.join(top, name) for top, _, names in os.walk(folder) for name in names)
+    return sum(os.path.getsize(path) for path in paths)
 
 
 class _Running:

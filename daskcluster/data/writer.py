@@ -380,6 +380,11 @@ class RowsWriter:
             attributes=self._attributes,
         )
 
+    def begin_with(self, array: StagedArray, staging: Staging) -> None:
+        """Begin no later than an array of another staging does, which is written along with these."""
+        if staging.stays and self.n_rows:
+            self.n_rows = min(self.n_rows, _rows_in_front([array]))
+
     def __enter__(self) -> Self:
         arrays = (*self._arrays, *self._others)
         opened = [self._stack.enter_context(RowWriter(each, self.n_rows)) for each in arrays]

@@ -20,7 +20,8 @@ import math
 import time
 import warnings
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
@@ -39,6 +40,36 @@ _COST = 20
 """A total is kept at most so often that this takes a twentieth of the time."""
 _DIGEST_BYTES = 32
 _TREE = "tree"
+
+
+class Pace:
+    """Says when what is done is to be kept: about every minute, and so that it takes little of the time.
+
+    Attributes
+    ----------
+    began, kept : float
+        When the work began, and when it was last kept.
+    """
+
+    def __init__(self) -> None:
+        self.began = self.kept = time.monotonic()
+        self._wait = EVERY_SECONDS
+
+    def is_due(self) -> bool:
+        """Return True if it is time to keep what is done."""
+        return time.monotonic() - self.kept >= self._wait
+
+    def stop(self) -> None:
+        """Let nothing be due any more."""
+        self._wait = math.inf
+
+    @contextmanager
+    def keeping(self) -> Iterator[None]:
+        """Keep what is done within the block."""
+        began = time.monotonic()
+        yield
+        self.kept = time.monotonic()
+        self._wait = max(EVERY_SECONDS, _COST * (self.kept - began))
 
 
 class PassTotals:
@@ -121,8 +152,7 @@ class PassTotal:
     def __init__(self, totals: PassTotals, reduction: Any, params: Any) -> None:
         self._totals, self._reduction, self._params = totals, reduction, params
         self._name = ""
-        self._began = self._kept = time.monotonic()
-        self._wait = EVERY_SECONDS
+        self._pace = Pace()
         self._content = totals.read(self.name) if totals else None
         self.spans: list[Range] = []
         if self._content is not None:
@@ -155,26 +185,25 @@ class PassTotal:
 
     def is_due(self) -> bool:
         """Return True if it is time to call `keep`."""
-        return time.monotonic() - self._kept >= self._wait
+        return self._pace.is_due()
 
     def keep(self, value: Any, spans: Sequence[Range]) -> None:
         """Keep the total of more ranges of rows, which is not changed."""
-        began = time.monotonic()
         facts = {"spans": _merged([*self.spans, *spans]), "seed": self._totals.seed}
-        try:
-            content = encode(self._with_earlier(value), facts)
-        except TypeError as error:
-            warnings.warn(
-                f"A pass of {self._reduction.name!r} is not kept, so that an interrupted one starts anew: "
-                f"{error}.",
-                RuntimeWarning,
-                stacklevel=3,
-            )
-            self._wait = math.inf
-            return
-        self._totals.write(self.name, content)
-        self._kept = time.monotonic()
-        self._wait = max(EVERY_SECONDS, _COST * (self._kept - began))
+        with self._pace.keeping():
+            try:
+                content = encode(self._with_earlier(value), facts)
+            except TypeError as error:
+                warnings.warn(
+                    f"A pass of {self._reduction.name!r} is not kept, so that an interrupted one starts "
+                    f"anew: {error}.",
+                    RuntimeWarning,
+                    stacklevel=3,
+                )
+            else:
+                self._totals.write(self.name, content)
+                return
+        self._pace.stop()
 
     def end(self, value: Any, n_rows: int) -> Any:
         """Return the total of all rows, from that of the ranges that were left, or None without any.
@@ -183,7 +212,7 @@ class PassTotal:
         """
         if value is None or self._content is not None:
             value = self._with_earlier(value)
-        if self._kept > self._began or time.monotonic() - self._began >= self._wait:
+        if self._pace.kept > self._pace.began or self.is_due():
             self.spans, self._content = [], None
             self.keep(value, [(0, n_rows)])
         return value

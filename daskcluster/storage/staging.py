@@ -19,7 +19,7 @@ import shutil
 import uuid
 import warnings
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Self
@@ -392,6 +392,25 @@ _ENDING = re.compile(r"\.partial-(?:(?P<mark>[0-9a-f]+)-)?[0-9a-f]{8}(?:\.replac
 
 _claimed: dict[tuple[int, int], int] = {}
 """File handles of claimed folders by device and inode, which do not change in a rename."""
+
+
+@contextmanager
+def claimed(folder: str) -> Iterator[None]:
+    """Claim a folder for this process within the block.
+
+    Raises
+    ------
+    OutputExistsError
+        A live process has claimed it.
+    """
+    if _claim(folder) is False:
+        raise OutputExistsError(
+            f"Another process works in {folder!r}; run only one at a time, or wait for its end."
+        )
+    try:
+        yield
+    finally:
+        _release(folder)
 
 
 def _claim(folder: str) -> bool | None:

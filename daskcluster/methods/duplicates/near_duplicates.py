@@ -14,12 +14,14 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from daskcluster.data.identity import data_identity
 from daskcluster.data.label_files import LabelArray, open_labels
-from daskcluster.data.shuffle_passes import check_scratch
+from daskcluster.data.shuffle_passes import check_scratch, kept_bytes, scratch_of
 from daskcluster.errors import InvalidDataError, InvalidParameterError
 from daskcluster.estimators.examples import ids_of_rows
 from daskcluster.estimators.work import RowResults, Work, check_work
 from daskcluster.events import Callback
+from daskcluster.fingerprint import fingerprint
 from daskcluster.host import format_bytes
 from daskcluster.invariance import FIRST, varies_with
 from daskcluster.methods.duplicates.chunkwise import Rule
@@ -28,6 +30,7 @@ from daskcluster.methods.duplicates.parameters import NEAR_DUPLICATES, RULES
 from daskcluster.methods.duplicates.search import DuplicateSearch, DuplicatesPlan
 from daskcluster.reports.charts import BLUE, Chart, plot
 from daskcluster.reports.pages import Pages, Rows, Section, Table, format_seconds
+from daskcluster.storage.location import locate
 from daskcluster.typing import Dataset
 
 
@@ -223,10 +226,21 @@ def plan_search(dataset: Dataset, given: Mapping[str, Any]) -> DuplicatesPlan:
             "metric='euclidean'."
         )
     plan = DuplicatesPlan.of(dataset)
+    folder = _local_folder(given["scratch"])
     on_the_way = 0 if dataset.in_memory else plan.bytes_sorted
+    if given["resume"]:
+        on_the_way = max(0, on_the_way - kept_bytes(scratch_of(folder, _name(dataset, given))))
     stays = plan.bytes_scratch if given["checkpoint"] is None else 0
-    check_scratch(_local_folder(given["scratch"]), on_the_way + stays)
+    check_scratch(folder, on_the_way + stays)
     return plan
+
+
+def _name(dataset: Dataset, given: Mapping[str, Any]) -> str:
+    """Return a name of a search for its rows on their way: searches may share a checkpoint's folder."""
+    if given["checkpoint"] is None:
+        return ""
+    asked = given["metric"], float(given["threshold"]), given["groups"], data_identity(dataset)
+    return f"{locate(given['checkpoint']).url} {fingerprint(*asked)}"
 
 
 @contextmanager
@@ -252,7 +266,7 @@ def searching(source: Any, given: Mapping[str, Any]) -> Iterator[NearDuplicates]
                 raise InvalidDataError(f"keep has scores of dtype {scores.dtype}; give numbers.")
             scores = np.asarray(scores, np.float64)
         search = DuplicateSearch(work, rule, forest)
-        with search.on_scratch(_local_folder(given["scratch"])):
+        with search.on_scratch(_local_folder(given["scratch"]), _name(work.dataset, given)):
             pairs = search.pairs()
             if isinstance(keep, str) and keep in ("nearest", "farthest"):
                 scores = search.sorted.distances * (1.0 if keep == "farthest" else -1.0)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import math
 import mmap
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -26,6 +27,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from daskcluster import __version__
 from daskcluster.chunk import Chunk, compute_dtype, row_dtype
 from daskcluster.chunkwise.centres import PreparedCentres
 from daskcluster.data.partitions import READ_BYTES
@@ -33,8 +35,11 @@ from daskcluster.data.shuffle_passes import (
     LEAST_BLOCK_BYTES,
     MOST_BLOCK_BYTES,
     Buckets,
+    ScatteredRows,
+    kept_scratch,
     one_pass,
     reading_bytes,
+    scratch_of,
 )
 from daskcluster.engine.local import home_engine
 from daskcluster.engine.memory import BASELINE_BYTES
@@ -273,6 +278,7 @@ def sort_rows(
     block_rows: int,
     folder: str,
     callbacks: Sequence[Callback] = (),
+    kept: CheckpointFolder | None = None,
 ) -> tuple[SortedRows, int]:
     """Write the rows to `scratch`, cell by cell, by the distance to the centre; return the bytes read, too.
 
@@ -286,6 +292,8 @@ def sort_rows(
     folder : str
         Local folder for rows on their way.
     callbacks : sequence of callables
+    kept : CheckpointFolder, optional
+        Folder in which rows on their way stay for a later process, and where those of an earlier one are.
 
     Notes
     -----
@@ -296,8 +304,11 @@ def sort_rows(
     order = np.lexsort((described["hash"], described["distance"], described["cell"]))
     writer = _Writer(described, scratch, block_rows)
     with one_pass("sort", dataset.n_rows, callbacks) as running:
-        pieces = _taken if dataset.in_memory else _scattered
-        for numbers, values in pieces(dataset, order, folder, running.read):
+        if dataset.in_memory:
+            pieces = _taken(dataset, order)
+        else:
+            pieces = _scattered(dataset, order, folder, running.read, kept)
+        for numbers, values in pieces:
             writer.add(numbers, values)
             running.advance(len(numbers))
         found = writer.found()
@@ -312,9 +323,7 @@ def bucket_rows(dataset: Dataset) -> int:
     return max(1, max(BUCKET_BYTES, least) // row)
 
 
-def _taken(
-    dataset: Dataset, order: np.ndarray, folder: str, on_read: Callable[[int], None]
-) -> Iterator[Piece]:
+def _taken(dataset: Dataset, order: np.ndarray) -> Iterator[Piece]:
     dtype = row_dtype(dataset.dtype)
     step = _piece_rows(dataset.n_features * dtype.itemsize)
     for first in range(0, len(order), step):
@@ -323,7 +332,11 @@ def _taken(
 
 
 def _scattered(
-    dataset: Dataset, order: np.ndarray, folder: str, on_read: Callable[[int], None]
+    dataset: Dataset,
+    order: np.ndarray,
+    folder: str,
+    on_read: Callable[[int], None],
+    kept: CheckpointFolder | None,
 ) -> Iterator[Piece]:
     step, dtype = bucket_rows(dataset), row_dtype(dataset.dtype)
     record = np.dtype([("row", np.int64), ("values", dtype, (dataset.n_features,))])
@@ -331,16 +344,19 @@ def _scattered(
     home = np.empty(len(order), np.min_scalar_type(max(1, n_buckets - 1)))
     home[order] = np.arange(len(order)) // step
     held = min(MOST_BLOCK_BYTES, BUCKET_BYTES // n_buckets)
-    sizes = {"n_buckets": n_buckets, "block_rows": max(1, held // record.itemsize)}
-    with Buckets(record, **sizes, folder=folder) as buckets:
-        for chunk in dataset.chunks(dataset.partitions, on_read=on_read):
+    sizes: dict[str, Any] = {"n_buckets": n_buckets, "block_rows": max(1, held // record.itemsize)}
+    sizes |= {"folder": folder} if kept is None else {"folder": kept.url, "kept": "rows"}
+    with Buckets(record, **sizes) as buckets:
+        scattered = ScatteredRows(kept, buckets)
+        for chunk in dataset.chunks(scattered.left(dataset), on_read=on_read):
             for first in range(0, chunk.n_rows, part):
                 piece = chunk.slice(first, min(first + part, chunk.n_rows))
                 records = np.empty(piece.n_rows, record)
                 records["row"] = np.arange(piece.start, piece.stop)
                 records["values"] = piece.rows
                 buckets.append(records, home[piece.start : piece.stop])
-        buckets.flush()
+                scattered.keep(piece.stop)
+        scattered.end(len(order))
         for bucket in range(n_buckets):
             records = buckets.load(bucket)
             numbers = order[bucket * step : (bucket + 1) * step]
@@ -727,27 +743,29 @@ class DuplicateSearch:
         self.work, self.rule, self.forest = work, rule, forest
 
     @contextmanager
-    def on_scratch(self, folder: str) -> Iterator[None]:
+    def on_scratch(self, folder: str, name: str = "") -> Iterator[None]:
         """Sort rows into blocks, in the folder of a checkpoint or a temporary one below `folder`.
 
-        An earlier run that has a checkpoint is resumed. The folder is removed at the end of the block; that
-        of a checkpoint stays if the block raises.
+        An earlier run that has a checkpoint is resumed, with the rows that it has left in `folder` on their
+        way, under `name`. The folder is removed at the end of the block; that of a checkpoint stays if the
+        block raises.
         """
         checkpoint = self.work.stored
         with threadpool_limits(1, user_api="blas"):
             if checkpoint is not None:
-                self._resume(checkpoint, folder)
+                self._resume(checkpoint, folder, name)
                 yield
                 checkpoint.clear()
                 return
-            name: dict[str, Any] = {"prefix": "daskcluster-duplicates-", "dir": folder}
-            with tempfile.TemporaryDirectory(**name, ignore_cleanup_errors=True) as below:
+            given: dict[str, Any] = {"prefix": "daskcluster-duplicates-", "dir": folder}
+            with tempfile.TemporaryDirectory(**given, ignore_cleanup_errors=True) as below:
                 self._begin(Scratch(locate(below)), folder)
                 yield
 
-    def _resume(self, checkpoint: CheckpointFolder, folder: str) -> None:
+    def _resume(self, checkpoint: CheckpointFolder, folder: str, name: str) -> None:
         state = self.work.state()
         if state is None:
+            shutil.rmtree(scratch_of(folder, name), ignore_errors=True)
             body: dict[str, Any] = {"attached": {"blocks": checkpoint.new_attachment("blocks")}}
             # Its files show how far the search has come.
             state = Document(KIND, body, {})
@@ -757,7 +775,7 @@ class DuplicateSearch:
             self._use(scratch)
             self.sorted = SortedRows(*scratch.read(INDEX, 0))
         else:
-            self._begin(scratch, folder)
+            self._begin(scratch, folder, name)
 
     def _use(self, scratch: Scratch) -> None:
         if not self.work.engine.can_read(scratch):
@@ -767,19 +785,23 @@ class DuplicateSearch:
             )
         self.search = PairSearch(scratch, self.rule, self.forest)
 
-    def _begin(self, scratch: Scratch, folder: str) -> None:
+    def _begin(self, scratch: Scratch, folder: str, name: str = "") -> None:
         self._use(scratch)
         if not scratch.finished(CENTRES):
             scratch.write(CENTRES, 0, *self._centres())
         centres = scratch.read(CENTRES, 0)[0]
         described = self.work.results(describe_rows, centres, PreparedCentres, DESCRIBED, "cells")
-        self.sorted, n_bytes = sort_rows(
-            self.work.rows, described, scratch,
-            block_rows=self.work.plan.block_rows, folder=folder, callbacks=self.work.callbacks,
-        )  # fmt: skip
-        self.work.passes += 1
-        self.work.bytes_read += n_bytes
-        scratch.write(INDEX, 0, *vars(self.sorted).values())
+        facts = {"blocks": scratch.place.url, "daskcluster": __version__}
+        keeps = scratch.durable and not self.work.rows.in_memory
+        with kept_scratch(folder, name, facts, kept=keeps) as kept:
+            self.sorted, n_bytes = sort_rows(
+                self.work.rows, described, scratch,
+                block_rows=self.work.plan.block_rows, folder=folder, callbacks=self.work.callbacks,
+                kept=kept,
+            )  # fmt: skip
+            self.work.passes += 1
+            self.work.bytes_read += n_bytes
+            scratch.write(INDEX, 0, *vars(self.sorted).values())
 
     def _centres(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the centres of the cells, k-means of a sample of rows, and axes."""

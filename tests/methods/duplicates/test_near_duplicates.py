@@ -13,6 +13,7 @@ from scipy.sparse.csgraph import connected_components
 
 import daskcluster as dc
 from daskcluster import jobs
+from daskcluster.data.shuffle_passes import ScatteredRows
 from daskcluster.errors import (
     CheckpointError,
     DataNotReachableError,
@@ -21,6 +22,7 @@ from daskcluster.errors import (
 )
 from daskcluster.events import PassEnded, PassProgress, PassStarted
 from daskcluster.methods.duplicates import search as search_module
+from daskcluster.storage import pass_totals
 from tests.estimators.interruption import Killed, record_chunks
 from tests.methods.duplicates.oracle import measures, pairs_of, planted
 
@@ -182,6 +184,53 @@ def test_a_search_that_is_killed_while_rows_are_labelled_labels_the_others(
     assert again
     assert not set(again) & set(labelled)
     assert same(found, find_labelled(monkeypatch))
+
+
+@pytest.mark.parametrize("place", ["disk", "memory"])
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_a_search_that_is_killed_while_rows_are_sorted_reads_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, metric: str
+) -> None:
+    zarr.create_array(tmp_path / "rows.zarr", data=X, chunks=(50, 12))
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    opened = dc.open_dataset(str(tmp_path / "rows.zarr"))
+    opened = opened.with_facts(partitions=[(at, at + 50) for at in range(0, len(X), 50)])
+    given: dict[str, Any] = {"metric": metric, "threshold": 0.98 if metric == "cosine" else 0.2}
+    given |= {"scratch": scratch, "engine": dc.LocalEngine(1)}
+    expected = find(opened, **given)
+    given["checkpoint"] = tmp_path / "state" if place == "disk" else f"memory://{tmp_path}"
+    monkeypatch.setattr(pass_totals, "EVERY_SECONDS", 0.0)
+    monkeypatch.setattr(pass_totals, "_COST", 0)
+    monkeypatch.setattr(search_module, "BUCKET_BYTES", 8192)
+    monkeypatch.setattr(search_module, "LEAST_BLOCK_BYTES", 16)
+    commit, made = ScatteredRows._commit, list[int]()
+
+    def dies(self: ScatteredRows, n_rows: int) -> None:
+        commit(self, n_rows)
+        made.append(n_rows)
+        if len(made) % 8 == 0:
+            raise KilledHereError
+
+    monkeypatch.setattr(ScatteredRows, "_commit", dies)
+    for resume in (False, True, True):
+        with pytest.raises(KilledHereError):
+            find(opened, resume=resume, **given)
+    assert made == sorted(set(made))
+    monkeypatch.setattr(ScatteredRows, "_commit", commit)
+    assert len(list(scratch.iterdir())) == 1
+    found = find(opened, resume=True, **given)
+    assert same(found, expected)
+    assert 0 < found.bytes_read < 0.3 * X.nbytes
+    assert not list(scratch.iterdir())
+    # Without resume, what another search has left is no part of this one.
+    monkeypatch.setattr(ScatteredRows, "_commit", dies)
+    made.clear()
+    with pytest.raises(KilledHereError):
+        find(opened, **given)
+    monkeypatch.setattr(ScatteredRows, "_commit", commit)
+    assert same(find(opened, **given), expected)
+    assert not list(scratch.iterdir())
 
 
 def find_labelled(monkeypatch: pytest.MonkeyPatch) -> Any:
