@@ -13,8 +13,6 @@ from typing import Any
 import numpy as np
 
 from daskcluster.data.anndata import ROW_NAMES, path_of_names, read_names, stored_names
-from daskcluster.data.checks import check_dtype, check_shape
-from daskcluster.data.anndata import stored_names
 from daskcluster.data.checks import check_dtype, check_shape, frame_dtype
 from daskcluster.data.csr import CsrLayout, canonical, check_structure
 from daskcluster.data.dataset import RowDataset

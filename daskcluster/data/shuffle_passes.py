@@ -29,9 +29,8 @@ from daskcluster.data.writer import (
 )
 from daskcluster.errors import DatasetNotFoundError, DiskSpaceError, MemoryLimitError
 from daskcluster.events import Callback, PassEnded, PassProgress, PassStarted, publish
-from daskcluster.host import format_bytes, format_limit, give_back_memory, host_memory
 from daskcluster.fingerprint import fingerprint
-from daskcluster.host import format_bytes, give_back_memory, host_memory
+from daskcluster.host import format_bytes, format_limit, give_back_memory, host_memory
 from daskcluster.randomness import Key
 from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows, join_rows
 from daskcluster.storage.checkpoint import CheckpointFolder

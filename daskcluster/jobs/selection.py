@@ -14,7 +14,6 @@ import numpy as np
 
 from daskcluster.chunk import compute_dtype
 from daskcluster.data.features import is_partial
-from daskcluster.data.open import open_source
 from daskcluster.data.recipes import for_metric
 from daskcluster.data.spec import AS_THEY_ARE
 from daskcluster.elementary import exp, log
@@ -24,10 +23,8 @@ from daskcluster.engine.local import LocalEngine
 from daskcluster.engine.scaled import ScaledPlacement
 from daskcluster.errors import InvalidParameterError, ModelFormatError
 from daskcluster.estimators.checkpoints import StoredWork, unfit
-from daskcluster.events import Callback, FitsMade, Notice, publish
-from daskcluster.errors import InvalidParameterError
 from daskcluster.estimators.opening import open_stored
-from daskcluster.events import Callback, FitsMade, publish
+from daskcluster.events import Callback, FitsMade, Notice, publish
 from daskcluster.extras import import_extra
 from daskcluster.invariance import DRAWN, varies_with
 from daskcluster.jobs.run import JobCounters, Run
