@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from daskcluster.data.join import positions_by_id
 from daskcluster.data.nodes import open_node
 from daskcluster.errors import DatasetNotFoundError, InvalidDataError
 from daskcluster.extras import import_extra
@@ -136,7 +137,7 @@ def _categories(labels: Any, obs: Any) -> Any:
     values = np.asarray(labels)
     if ids is not None and not callable(ids) and values.ndim == 1:
         texts = map(str, getattr(ids, "to_pylist", lambda: ids)())
-        values = values[_positions(pd.Index(list(texts)), obs.index.astype(str))]
+        values = values[positions_by_id(pd.Index(list(texts)), obs.index.astype(str), "labels")]
     if values.shape != (len(obs),):
         raise InvalidDataError(
             f"labels of shape {values.shape} should be of shape ({len(obs)},), one for each row."
@@ -146,27 +147,6 @@ def _categories(labels: Any, obs: Any) -> Any:
     shown = np.array([str(label) for label in values.tolist()], dtype=object)
     shown[is_left_out] = None
     return pd.Categorical(shown, categories=known)
-
-
-def _positions(ids: Any, names: Any) -> np.ndarray:
-    """Return where each of `names` is among `ids`, both indexes of pandas."""
-    if ids.equals(names):
-        return np.arange(len(names))
-    for index, what in ((ids, "labels"), (names, "cells")):
-        if not index.is_unique:
-            raise InvalidDataError(
-                f"Labels are matched with obs_names, and two {what} are called "
-                f"{index[index.duplicated()][0]!r}; make names unique, e.g. with obs_names_make_unique(), "
-                "or pass the labels as an array in the order of the cells."
-            )
-    found: np.ndarray = ids.get_indexer(names)
-    if (found < 0).any():
-        raise InvalidDataError(
-            f"{int((found < 0).sum()):,} of {len(names):,} cells have no label by their names, e.g. "
-            f"{names[int(np.argmin(found))]!r}; labels are of rows such as {ids[0]!r}. Annotate the cells "
-            "that were clustered, or pass the labels as an array in the order of the cells."
-        )
-    return found
 
 
 def _annotate_file(place: Location, labels: Any, key: str, facts: Mapping[str, Any]) -> None:

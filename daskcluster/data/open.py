@@ -26,6 +26,7 @@ from daskcluster.data.checks import (
 )
 from daskcluster.data.dataset import RowDataset
 from daskcluster.data.grid import Decoding, packed_rows
+from daskcluster.data.join import in_order_of
 from daskcluster.data.label_files import mask_of_source
 from daskcluster.data.memory import open_array_like, open_sparse
 from daskcluster.data.nodes import (
@@ -153,6 +154,7 @@ def open_source(
         raise WrongTypeError(
             f"weights= cannot be added to a {type(opened).__name__}; give it weights of its own."
         )
+    weights = in_order_of(source, weights, "weights")
     left = mask_of_source(opened)
     n_rows = opened.n_rows if left is None else left.size
     own = _open_weights(weights, n_rows, source, spec, storage_options)

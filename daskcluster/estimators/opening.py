@@ -249,7 +249,8 @@ def open_dataset(
         (the default), or an array of ``obsm`` or ``layers``.
     weights : array-like of shape (n,), or str, optional
         Row weights: finite, >= 0, not all zero. A string names an array of the same Zarr group or file, or
-        a column of the same table, or is the URL of a 1-D Zarr array or ``.npy`` file.
+        a column of the same table, or is the URL of a 1-D Zarr array or ``.npy`` file. A pandas Series is
+        matched by name with a frame, if both have an index of their own; all else by position.
     storage_options : dict, optional
         Options of the file system, e.g. ``{"anon": True}``. Those that look like credentials stay in
         this process; workers resolve their own from their environment.

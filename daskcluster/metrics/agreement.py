@@ -12,6 +12,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import min_weight_full_bipartite_matching
 
+from daskcluster.data.join import in_order_of
 from daskcluster.data.label_files import BLOCK_ROWS, open_labels
 from daskcluster.elementary import exp, log
 from daskcluster.errors import InvalidDataError, InvalidParameterError
@@ -104,6 +105,7 @@ def contingency(labels_true: Any, labels_pred: Any) -> Contingency:
     >>> metrics.purity(found)
     1.0
     """
+    labels_pred = in_order_of(labels_true, labels_pred, "labels_pred")
     true, predicted = (
         open_labels(labels_true, "labels_true"),
         open_labels(labels_pred, "labels_pred"),

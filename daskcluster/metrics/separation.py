@@ -28,6 +28,7 @@ from daskcluster.chunkwise.labelled import (
     SumsParams,
 )
 from daskcluster.chunkwise.statistics import KMeansStatistics
+from daskcluster.data.join import in_order_of
 from daskcluster.data.label_files import BLOCK_ROWS, LabelArray, mask_of_source, open_labels
 from daskcluster.data.nodes import metadata_digest, open_array
 from daskcluster.data.open import open_source
@@ -355,7 +356,8 @@ def simplified_silhouette(
     0.8875
     """
     check_distance(metric)
-    with _labelled(for_metric(open_source(X), metric), labels, engine) as (placement, found, k):
+    rows, labels = for_metric(open_source(X), metric), in_order_of(X, labels, "labels")
+    with _labelled(rows, labels, engine) as (placement, found, k):
         return Clusters(ScaledPlacement(placement), found, k).simplified_silhouette()
 
 
@@ -378,7 +380,7 @@ def check_labels(n_labels: int, n_rows: int) -> None:
 @contextmanager
 def _labelled(X: Any, labels: Any, engine: Any) -> Iterator[tuple[Placement, RowLabels, int]]:
     """Place rows, open their labels, and yield both with the number of distinct labels."""
-    dataset = open_source(X)
+    dataset, labels = open_source(X), in_order_of(X, labels, "labels")
     labelling = open_labelling(labels, dataset.n_rows, mask_of_source(dataset))
     check_labels(len(labelling.classes), dataset.n_rows)
     with choose_engine(engine, dataset).place(dataset) as placement:

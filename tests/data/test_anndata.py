@@ -169,10 +169,10 @@ def test_labels_are_matched_with_cells_by_name(ending, tmp_path):
     assert shuffled.obs["series"].equals(found)
 
     shuffled.obs_names = [f"d{name}" for name in shuffled.obs_names]
-    with pytest.raises(ValueError, match=f"50 of 50 cells have no label.*, e.g. 'dc{order[0]}'"):
+    with pytest.raises(ValueError, match=f"50 of 50 rows are not among.*, e.g. 'dc{order[0]}'"):
         dc.annotate(shuffled, labels)
     shuffled.obs_names = ["c1"] * 50
-    with pytest.raises(ValueError, match="two cells are called 'c1'"):
+    with pytest.raises(ValueError, match="two of the rows are called 'c1'"):
         dc.annotate(shuffled, labels)
 
 

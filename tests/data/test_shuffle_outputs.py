@@ -107,7 +107,7 @@ def test_requests_that_are_refused_leave_nothing(
         ({**stored, "output": tmp_path / "g"}, InvalidParameterError, r"replace the source"),
         ({**stored, "output": tmp_path / "g" / "X"}, InvalidParameterError, r"replace the source"),
         ({**stored, "with_index": tmp_path / "g" / "X"}, InvalidParameterError, r"with_index=.*"),
-        ({"memory_limit": 10**8}, MemoryLimitError, r"needs .* memory_limit=95.4 MiB.*raise the"),
+        ({"memory_limit": 10**8}, MemoryLimitError, r"needs .* memory_limit=100 MB.*raise the"),
         ({"scratch": tmp_path / "none"}, DatasetNotFoundError, r"scratch folder .*does not exist"),
     ]
     for options, kind, match in cases:
