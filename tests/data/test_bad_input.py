@@ -112,13 +112,17 @@ def test_missing_store(tmp_path: Any) -> None:
 def test_empty_folder_and_plain_file(tmp_path: Any) -> None:
     with pytest.raises(DatasetNotFoundError, match=r"has neither zarr.json nor .zarray"):
         open_dataset(tmp_path)
-    for name in ("rows.dat", "rows.csv.lz4", "rows.zarr.zip", "rows.txt"):
+    for name in ("rows.dat", "rows.csv.lz4", "rows.txt"):
         (tmp_path / name).write_text("1 2")
         with pytest.raises(DatasetNotFoundError, match=r"is a file that is not read") as error:
             open_dataset(tmp_path / name)
         assert READ_IN_PLACE in str(error.value)
         with pytest.raises(InvalidDataError, match=r"labels are read from a Zarr array or"):
             open_labels(tmp_path / name)
+    (tmp_path / "rows.zarr.zip").write_text("1 2")
+    for opens in (open_dataset, open_labels):
+        with pytest.raises(InvalidDataError, match=r"rows.zarr.zip' .*BadZipFile"):
+            opens(tmp_path / "rows.zarr.zip")
     np.save(tmp_path / "labels.npy", np.array([2, 0, 1]))
     assert open_labels(tmp_path / "labels.npy").read(1, 3).tolist() == [0, 1]
 
