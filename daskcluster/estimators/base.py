@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import inspect
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
@@ -38,6 +39,7 @@ from daskcluster.engine.engine import Engine
 from daskcluster.engine.memory import ONE_PASS
 from daskcluster.engine.scaled import EXACT_INTEGERS, ScaledPlacement, score_rows
 from daskcluster.errors import InvalidParameterError
+from daskcluster.estimators.checkpoints import StoredWork
 from daskcluster.estimators.examples import MOST_RANKED, examine_rows
 from daskcluster.estimators.inputs import (
     features_of,
@@ -55,9 +57,11 @@ from daskcluster.estimators.rows import (
     save_rows,
 )
 from daskcluster.events import Callback
+from daskcluster.fingerprint import fingerprint
 from daskcluster.models.fitted import FittedModel, created_with, save_model
 from daskcluster.parameters.checks import check_value
 from daskcluster.parameters.parameter import Parameter
+from daskcluster.storage.pass_totals import PassTotals
 from daskcluster.typing import Dataset
 
 if TYPE_CHECKING:
@@ -190,17 +194,48 @@ class RowsEstimator(ClusterMixin, EngineMixin):
         raise NotImplementedError
 
     def cluster_scores(
-        self, dataset: Dataset, callbacks: Sequence[Callback] = ()
+        self,
+        dataset: Dataset,
+        callbacks: Sequence[Callback] = (),
+        totals: PassTotals | None = None,
     ) -> ScoreStatistics:
         """Return size, weight and cost of every cluster on rows with the features of the fit. One pass."""
         params, engine = self.row_params(dataset.dtype), choose_engine(self.engine, dataset)
         with engine.place(dataset, callbacks=callbacks, footprint=ONE_PASS) as placement:
+            placement.totals = totals
             return score_rows(ScaledPlacement(placement), params.centres, search=params.search)
 
-    def scores(self, dataset: Dataset, callbacks: Sequence[Callback] = ()) -> tuple[float, float]:
+    def scores(
+        self,
+        dataset: Dataset,
+        callbacks: Sequence[Callback] = (),
+        totals: PassTotals | None = None,
+    ) -> tuple[float, float]:
         """Return inertia and score (minus the inertia, as scikit-learn has it). One pass."""
-        inertia = self.cluster_scores(dataset, callbacks).inertia
+        inertia = self.cluster_scores(dataset, callbacks, totals).inertia
         return inertia, -inertia
+
+    @contextmanager
+    def storing_score(
+        self, dataset: Dataset, checkpoint: Any, **given: Any
+    ) -> Iterator[StoredWork | None]:
+        """Yield where passes of a score keep their totals, which go at the end of the block.
+
+        Parameters
+        ----------
+        dataset : Dataset
+        checkpoint : str, path, Location or None
+        **given
+            ``resume``, ``callbacks`` and ``seed`` of `StoredWork.begin`, and ``parameters`` of the score.
+        """
+        # Without a URL, the model need not be looked at.
+        facts = dict(given.pop("parameters", {}))
+        if checkpoint is not None:
+            facts["model"] = fingerprint(self.label_function(dataset.dtype).params)
+        with StoredWork.begin(checkpoint, "score", facts, dataset, **given) as stored:
+            yield stored
+            if stored is not None:
+                stored.folder.clear()
 
     def examine(
         self, dataset: Dataset, shown: int, most: int, callbacks: Sequence[Callback] = ()
@@ -472,14 +507,42 @@ class ClusterEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, RowsEs
                 )
             warnings.warn(text, ConvergenceWarning, stacklevel=4)
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        checkpoint: Any = None,
+        resume: bool = False,
+    ) -> float:
         """Return minus the weighted sum of squared distances of the rows to their nearest centres.
+
+        Parameters
+        ----------
+        X : anything `predict` takes
+        y : ignored
+        sample_weight : array-like of shape (n,), optional
+        checkpoint : str or path, optional
+            Folder or URL at which a long pass over stored rows keeps its totals about every minute, until
+            it is done.
+        resume : bool, default False
+            Read only the rows that an interrupted call with this `checkpoint` has not read; the result has
+            the same bits. Other rows, or another model, are refused.
+
+        Raises
+        ------
+        CheckpointError
+            The totals at `checkpoint` are of other rows or another model.
 
         Notes
         -----
         Cost: one pass.
         """
-        return -self.cluster_scores(self.known_rows(X, sample_weight, complete=True)).inertia
+        rows = self.known_rows(X, sample_weight, complete=True)
+        with self.storing_score(rows, checkpoint, resume=resume) as stored:
+            totals = None if stored is None else stored.totals()
+            return -self.cluster_scores(rows, totals=totals).inertia
 
     def summary(self) -> dict[str, np.ndarray]:
         """Return ``size``, ``weight`` and ``cost`` of every cluster, as found by the fit."""

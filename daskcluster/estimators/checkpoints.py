@@ -370,9 +370,9 @@ class StoredWork:
                 seed = int(read_text(document.body, "seed"))
             yield cls(folder, seed, document is not None)
 
-    def totals(self) -> PassTotals:
-        """Return where long passes keep their totals."""
-        return PassTotals(self.folder.attachment("passes"), resume=self.resumes)
+    def totals(self, name: str = "passes") -> PassTotals:
+        """Return where long passes keep their totals; those over other rows have another name."""
+        return PassTotals(self.folder.attachment(name), resume=self.resumes)
 
 
 def facts(estimator: BaseEstimator, dataset: Dataset) -> dict[str, Any]:

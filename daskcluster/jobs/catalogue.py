@@ -248,6 +248,7 @@ for _spec in (
             Parameter("sample_size", int, 10_000, _SAMPLED, ge=3),
             shared.RANDOM_STATE.varied(help="Seed of the sample for the silhouette."),
         ),
+        keeps="Save totals of long passes here; continue with --resume.",
         lines="daskcluster.jobs.predicting:lines_of_score",
     ),
     JobSpec(

@@ -59,6 +59,7 @@ from daskcluster.reports.contents import Clusters
 from daskcluster.reports.pages import Rows as Lines
 from daskcluster.reports.pages import rows_of_record
 from daskcluster.sparse_rows import Rows, SparseRows
+from daskcluster.storage.checkpoint import noting_stored_state
 from daskcluster.storage.location import locate
 from daskcluster.storage.staging import Staging, check_free
 from daskcluster.typing import Dataset
@@ -227,6 +228,8 @@ def score(
     metrics: Sequence[str] = (),
     sample_size: int | None = SAMPLE_SIZE,
     random_state: int | None = None,
+    checkpoint: str | None = None,
+    resume: bool = False,
     name: str | None = None,
     engine: Any = None,
     callbacks: Sequence[Callback] = (),
@@ -245,9 +248,16 @@ def score(
         `daskcluster.parameters.algorithm.MEASURES`. Silhouettes use the model's metric.
     sample_size, random_state
         Sample of the silhouette; see `daskcluster.metrics.silhouette`.
+    checkpoint : str, optional
+        URL at which long passes over stored rows keep their totals about every minute, until the job is
+        done.
+    resume : bool, default False
+        Read only what an interrupted job with this `checkpoint` has not read.
 
     Raises
     ------
+    CheckpointError
+        The totals at `checkpoint` are of other rows, another model or other measures.
     ModelFormatError
     InvalidDataError
         The rows have another number of features than the model.
@@ -261,26 +271,35 @@ def score(
     """
     asked = locals()
     wanted = check_measures(metrics)
-    with Run("score", asked) as run:
+    place = None if checkpoint is None else locate(checkpoint, storage_options)
+    seed = as_seed(random_state)
+    sample = {"sample_size": sample_size, "random_state": random_state}
+    with Run("score", asked) as run, noting_stored_state(place, "the score"):
         run.hold()
         fitted = load_document(model, storage_options)
         opened, chosen = run.open_rows(fitted.feature_names)
         estimator = estimator_of(fitted, chosen)
         dataset: Any = estimator.known_rows(opened, complete=True)
-        inertia, value = estimator.scores(dataset, run.callbacks)
-        found = None
-        if wanted:
-            found = measure(
-                dataset.with_facts(normalize=False),
-                estimator.label_function(dataset.dtype),
-                fitted.n_clusters,
-                wanted,
-                metric=str(fitted.facts().get("metric", "euclidean")),
-                sample_size=sample_size,
-                random_state=random_state,
-                engine=chosen,
-                callbacks=run.callbacks,
+        keeping: dict[str, Any] = {"seed": seed, "resume": resume, "callbacks": run.callbacks}
+        keeping["parameters"] = {"metrics": ", ".join(wanted), **(sample if wanted else {})}
+        with estimator.storing_score(dataset, place, **keeping) as stored:
+            inertia, value = estimator.scores(
+                dataset, run.callbacks, None if stored is None else stored.totals()
             )
+            found = None
+            if wanted:
+                found = measure(
+                    dataset.with_facts(normalize=False),
+                    estimator.label_function(dataset.dtype),
+                    fitted.n_clusters,
+                    wanted,
+                    metric=str(fitted.facts().get("metric", "euclidean")),
+                    sample_size=sample_size,
+                    random_state=seed if stored is None else stored.seed,
+                    engine=chosen,
+                    callbacks=run.callbacks,
+                    totals_of=(lambda name: None) if stored is None else stored.totals,
+                )
         values = {"inertia": inertia, "score": value, "metrics": found}
         return run.done(run.record(ScoreRecord, dataset, **values))
 

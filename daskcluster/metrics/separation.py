@@ -44,6 +44,7 @@ from daskcluster.parameters.algorithm import check_measures
 from daskcluster.randomness import Key, as_seed
 from daskcluster.sparse_rows import Rows, SparseRows
 from daskcluster.storage.location import Location
+from daskcluster.storage.pass_totals import PassTotals
 from daskcluster.storage.process_local import open_once
 from daskcluster.typing import Dataset, Visibility
 
@@ -764,6 +765,7 @@ def measure(
     random_state: Any = None,
     engine: Any = None,
     callbacks: Sequence[Callback] = (),
+    totals_of: Callable[[str], PassTotals | None] = lambda name: None,
 ) -> dict[str, float]:
     """Return measures by name.
 
@@ -783,6 +785,8 @@ def measure(
     engine : see `daskcluster.KMeans`
     callbacks : sequence of callables
         Called with the events of passes.
+    totals_of : callable (name) -> PassTotals or None
+        Returns where long passes keep their totals: those over the rows, and over rows of length one.
 
     Notes
     -----
@@ -795,6 +799,7 @@ def measure(
     plain = [name for name in wanted if name != angular]
     if plain:
         with chosen.place(dataset, callbacks=callbacks) as placement:
+            placement.totals = totals_of("measures")
             compare = "simplified-silhouette" in plain
             clusters = Clusters(ScaledPlacement(placement), labels, n_clusters, compare=compare)
             for name in plain:
@@ -806,6 +811,7 @@ def measure(
                     found[name] = getattr(clusters, name.replace("-", "_"))()
     if angular in wanted:
         with chosen.place(dataset.normalized(), callbacks=callbacks) as placement:
+            placement.totals = totals_of("normalized")
             clusters = Clusters(ScaledPlacement(placement), labels, n_clusters)
             found[angular] = clusters.simplified_silhouette()
     return {name: found[name] for name in wanted}

@@ -43,6 +43,7 @@ from daskcluster.methods.kernel_kmeans.model import KernelKMeansModel, support_a
 from daskcluster.methods.kernel_kmeans.parameters import KERNEL_KMEANS, is_graph
 from daskcluster.parameters.parameter import Parameter
 from daskcluster.reports.contents import Clusters
+from daskcluster.storage.pass_totals import PassTotals
 from daskcluster.typing import Dataset
 
 
@@ -97,7 +98,10 @@ class KernelEstimator(LoopParameters, ClusterEstimator):
         return self.map_rows(X, lambda _: function)
 
     def cluster_scores(
-        self, dataset: Dataset, callbacks: Sequence[Callback] = ()
+        self,
+        dataset: Dataset,
+        callbacks: Sequence[Callback] = (),
+        totals: PassTotals | None = None,
     ) -> ScoreStatistics:
         """Return size, weight and cost of every cluster on rows with the features of the fit. One pass."""
         centres = self._known_centres()
@@ -105,6 +109,7 @@ class KernelEstimator(LoopParameters, ClusterEstimator):
         if centres.gram.is_precomputed:
             check_square(self, dataset)
         with choose_engine(self.engine, dataset).place(dataset, callbacks=callbacks) as placement:
+            placement.totals = totals
             return measure_by_gram(placement, centres)
 
     def examine(

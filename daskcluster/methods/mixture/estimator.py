@@ -53,6 +53,7 @@ from daskcluster.methods.mixture.parameters import MATRICES, MIXTURE, N_SAMPLES
 from daskcluster.parameters.checks import check_value
 from daskcluster.parameters.parameter import Parameter
 from daskcluster.randomness import Key, as_seed
+from daskcluster.storage.pass_totals import PassTotals
 from daskcluster.typing import Dataset
 
 
@@ -410,10 +411,16 @@ class VariationalGaussianMixture(LoopParameters, DensityMixin, RowsEstimator):
         """Return the means as rows of `dtype` meet them."""
         return RowParams(for_rows(self._means, dtype))
 
-    def scores(self, dataset: Dataset, callbacks: Sequence[Callback] = ()) -> tuple[float, float]:
+    def scores(
+        self,
+        dataset: Dataset,
+        callbacks: Sequence[Callback] = (),
+        totals: PassTotals | None = None,
+    ) -> tuple[float, float]:
         """Return the inertia about the nearest means, and the mean log-density. Two passes."""
         gaussians, engine = self._gaussians(dataset.dtype), choose_engine(self.engine, dataset)
         with engine.place(dataset, callbacks=callbacks, footprint=ONE_PASS) as placement:
+            placement.totals = totals
             rows = ScaledPlacement(placement)
             inertia = score_rows(rows, gaussians.means).inertia
             total, weight = log_likelihood(rows, gaussians)
@@ -476,23 +483,37 @@ class VariationalGaussianMixture(LoopParameters, DensityMixin, RowsEstimator):
             X, lambda dtype: RowFunction(density_rows, self._gaussians(dtype), **kind)
         )
 
-    def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+    def score(
+        self,
+        X: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        checkpoint: Any = None,
+        resume: bool = False,
+    ) -> float:
         """Return the mean log-density of the rows, weighted where they have weights.
+
+        `checkpoint` and `resume` are those of `daskcluster.KMeans.score`.
 
         Notes
         -----
         Cost: one pass.
         """
-        total, weight = self._likelihood(X, sample_weight)
+        rows = self.known_rows(X, sample_weight, complete=True)
+        with self.storing_score(rows, checkpoint, resume=resume) as stored:
+            total, weight = self._likelihood(rows, None if stored is None else stored.totals())
         return total / weight
 
     def aic(self, X: Any) -> float:
         """Return Akaike's information criterion on the rows; lower is better. One pass."""
-        return 2.0 * self.n_parameters() - 2.0 * self._likelihood(X, None)[0]
+        return (
+            2.0 * self.n_parameters() - 2.0 * self._likelihood(self.known_rows(X, complete=True))[0]
+        )
 
     def bic(self, X: Any) -> float:
         """Return the Bayesian information criterion on the rows; lower is better. One pass."""
-        total, weight = self._likelihood(X, None)
+        total, weight = self._likelihood(self.known_rows(X, complete=True))
         return self.n_parameters() * float(log(weight)) - 2.0 * total
 
     def sample(self, n_samples: int = 1) -> tuple[np.ndarray, np.ndarray]:
@@ -531,11 +552,13 @@ class VariationalGaussianMixture(LoopParameters, DensityMixin, RowsEstimator):
             dtype, self._means, self.covariances_, self.weights_, self.covariance_type
         )
 
-    def _likelihood(self, X: Any, sample_weight: Any) -> tuple[float, float]:
-        """Return the weighted sum of log-densities, and the weight."""
-        dataset = self.known_rows(X, sample_weight, complete=True)
+    def _likelihood(
+        self, dataset: Dataset, totals: PassTotals | None = None
+    ) -> tuple[float, float]:
+        """Return the weighted sum of log-densities of known rows, and the weight."""
         gaussians = self._gaussians(dataset.dtype)
         with choose_engine(self.engine, dataset).place(dataset, footprint=ONE_PASS) as placement:
+            placement.totals = totals
             return log_likelihood(ScaledPlacement(placement), gaussians)
 
     def n_parameters(self) -> int:
