@@ -6,7 +6,7 @@ import math
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -228,7 +228,7 @@ def open_hdf5(location: Location, files: Sequence[StoredFile], spec: RowsSpec) -
             names: tuple[str, ...] | None = None
             if node.attrs.get("encoding-type") == "dataframe":
                 names, dtype, n_rows, chunk = _frame_layout(node, f"{name!r} in {place.url!r}")
-                of_rows = _names_of(content, n_rows)
+                of_rows = path_of_names(content, "obs", n_rows)
                 form = Hdf5FrameFormat(name, len(names), dtype, chunk, of_rows, columns=names)
             elif not hasattr(node, "shape"):
                 form, n_rows = _csr_format(content, name, place)
@@ -323,9 +323,9 @@ def array_of(node: Any, wanted: str | None) -> tuple[str, Any]:
 
 
 def check_sources(array: Any, path: Any) -> None:
-    """Refuse a virtual dataset that has none of its files; warn of one that lacks some.
+    """Refuse a dataset that has none of its chunks, or as a virtual one of its files; warn of missing ones.
 
-    HDF5 reads rows of a file that is not there as the fill value.
+    HDF5 reads rows that are not there as the fill value.
 
     Parameters
     ----------
@@ -338,6 +338,7 @@ def check_sources(array: Any, path: Any) -> None:
     InvalidDataError
     """
     if not array.is_virtual:
+        _check_chunks(array, path)
         return
     # A block number in a name, such as %b, stands for a number of files that is not known.
     named = {each.file_name for each in array.virtual_sources() if "%" not in each.file_name}
@@ -355,6 +356,7 @@ def check_sources(array: Any, path: Any) -> None:
         )
     )
     if not lost:
+        _check_mapping(array, folders, path)
         return
     shown = ", ".join(map(repr, lost[:_MOST_NAMED])) + (" ..." if len(lost) > _MOST_NAMED else "")
     text = (
@@ -373,11 +375,64 @@ def check_sources(array: Any, path: Any) -> None:
 _MOST_NAMED = 5
 
 
+def _check_chunks(array: Any, path: Any) -> None:
+    """Refuse an array on a disk without a single chunk; warn of one that lacks some."""
+    if not array.chunks or not array.size or not (isinstance(path, str) and os.path.isfile(path)):
+        return
+    steps = zip(array.shape, array.chunks, strict=True)
+    expected, present = math.prod(-(-n // step) for n, step in steps), array.id.get_num_chunks()
+    if present >= expected:
+        return
+    what = f"The array {array.name!r} in {path!r}"
+    if present == 0:
+        raise InvalidDataError(
+            f"{what} has none of its {expected} chunks: it was created but not written. Run its writer to "
+            "the end."
+        )
+    warnings.warn(
+        f"{what} lacks {expected - present} of {expected} chunks, which read as its fill value "
+        f"{array.fillvalue}. If its writer was stopped, write it again.",
+        UserWarning,
+        stacklevel=7,
+    )
+
+
+def _check_mapping(array: Any, folders: Sequence[str], path: Any) -> None:
+    """Refuse a virtual dataset of arrays that its files lack; warn of values that no file has."""
+    sources = array.virtual_sources()
+    mapped = sum(each.vspace.get_select_npoints() for each in sources)
+    if mapped < array.size and None not in array.maxshape:
+        warnings.warn(
+            f"The virtual array {array.name!r} in {path!r} has {array.size - mapped} of {array.size} "
+            f"values in no file, which read as its fill value {array.fillvalue}.",
+            UserWarning,
+            stacklevel=7,
+        )
+    for file in sorted({each.file_name for each in sources if "%" not in each.file_name}):
+        names = {each.dset_name for each in sources if each.file_name == file}
+        with ExitStack() as stack:
+            inner, where = array.file, path
+            if file != ".":
+                near = (os.path.join(folder, file) for folder in folders)
+                found = next(filter(os.path.exists, near), None)
+                if found is None:  # its base name was found elsewhere
+                    continue
+                inner, where = stack.enter_context(type(inner)(found, "r")), found
+            for name in sorted(names):
+                if name not in inner:
+                    raise InvalidDataError(
+                        f"The virtual array {array.name!r} reads {name!r} of {where!r}, which is not "
+                        "there; its rows would be the fill value. Write it, or create the virtual array "
+                        "again."
+                    )
+                check_sources(inner[name], where)
+
+
 def _array_name(content: Any, wanted: str | None, where: str) -> str:
     found: dict[str, str] = {}
 
     def note(name: str, node: Any) -> None:
-        if len(getattr(node, "shape", ())) >= 2:
+        if len(getattr(node, "shape", None) or ()) >= 2:  # None: of an empty dataset
             found[name] = f"{' x '.join(map(str, node.shape))} {node.dtype}"
         elif getattr(node, "attrs", {}).get("encoding-type") == "csr_matrix":
             found[name] = "CSR"
@@ -399,16 +454,6 @@ def _array_name(content: Any, wanted: str | None, where: str) -> str:
         f"{where} holds several arrays, or none of rows; say which with array= (--array). Arrays there: "
         f"{arrays}."
     )
-
-
-def _names_of(content: Any, n_rows: int) -> str | None:
-    """Return the path of the names of the rows of an AnnData."""
-    index = content["obs"].attrs.get("_index") if "obs" in content else None
-    if index is None:
-        return None
-    path = f"obs/{index}"
-    node = content.get(path)
-    return path if node is not None and getattr(node, "shape", ()) == (n_rows,) else None
 
 
 def _frame_layout(node: Any, what: str) -> tuple[tuple[str, ...], str, int, int]:

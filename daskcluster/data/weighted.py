@@ -26,7 +26,8 @@ INLINE_BYTES = 1 << 20
 
 _CHECK_ROWS = 1 << 20
 LEAST_WEIGHT = 1e-200
-"""Weights may be less, but not all of them: their products with squares would lose digits, or vanish."""
+"""Weights may be less, but not all of them: their products with squares would lose digits, or vanish. None
+may be more than one over this: sums of such products would overflow."""
 _MOST_SPAN = 76
 """Bits by which weights may differ, less two for each doubling of the rows: in exact sums, which have 104
 bits for all rows, the lightest row then keeps 28 bits of its own."""
@@ -262,7 +263,10 @@ def least_weight(largest: float, n_rows: int) -> float:
 
 
 def check_weights(weights: RowWeights, n_rows: int) -> None:
-    """Refuse weights that are NaN, infinite, negative, all zero, too small or too far apart; one pass."""
+    """Refuse weights that are NaN, infinite, negative, all zero, out of range or too far apart.
+
+    Costs one pass over them.
+    """
     start, largest, smallest, at = 0, 0.0, math.inf, 0
     for block in _blocks(weights, n_rows):
         check_block(block, start)
@@ -279,6 +283,11 @@ def check_weights(weights: RowWeights, n_rows: int) -> None:
         raise InvalidParameterError(
             f"Sample weights are too small: the largest is {largest:g}, expected at least "
             f"{LEAST_WEIGHT:g}. Only their ratios matter; divide them by their largest."
+        )
+    if largest > 1.0 / LEAST_WEIGHT:
+        raise InvalidParameterError(
+            f"Sample weights are too large: the largest is {largest:g}, expected at most "
+            f"{1.0 / LEAST_WEIGHT:g}. Only their ratios matter; divide them by their largest."
         )
     least = least_weight(largest, n_rows)
     if smallest < least:

@@ -184,6 +184,8 @@ class Location:
         """Return the fsspec file system and the path in it (synchronous)."""
         import fsspec
 
+        if self.is_local and "::" in self.url:  # which would be taken for a chain of file systems
+            return fsspec.filesystem("file", **self.storage_options()), self.url
         try:
             fs, path = fsspec.core.url_to_fs(self.url, **self.storage_options())
         except (ImportError, ValueError, TypeError) as error:
@@ -253,7 +255,9 @@ def _normalise(url: str) -> str:
     if not match:
         return os.path.abspath(os.path.expanduser(url))
     if match.group(2) == "::":
-        return url
+        from fsspec import available_protocols
+
+        return url if match.group(1) in available_protocols() else os.path.abspath(url)
     scheme, rest = match.group(1).lower(), url[match.end() :]
     return f"{'gs' if scheme == 'gcs' else scheme}://{rest.rstrip('/')}"
 

@@ -121,10 +121,10 @@ class Staging:
         with explained(target, "output"):
             resumes = resume and bool(mark) and not is_there
             if not (resumes and read_file(target, PARTIAL_MARK) == mark.encode()):
-                staging._clear(replaces=is_there)
+                staging._clear()
         return staging
 
-    def _clear(self, *, replaces: bool) -> None:
+    def _clear(self) -> None:
         """Mark an output of an object store as partial, and remove what is there."""
         target, marked = self.target, False
         try:
@@ -136,9 +136,9 @@ class Staging:
             if self.mark:
                 write_file(target, PARTIAL_MARK, self.mark.encode())
         except BaseException:
-            if marked or not replaces:
+            if marked:
                 self.discard()
-            else:  # the earlier output is whole, with or without a mark that a failed request left
+            else:  # an earlier output is whole, but the request that failed may have left a mark
                 with suppress(Exception):
                     remove_file(target, PARTIAL_MARK)
             raise

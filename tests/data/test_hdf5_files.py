@@ -146,6 +146,39 @@ def test_a_virtual_array_needs_its_files(tmp_path: Path) -> None:
                 dc.open_dataset(given)
 
 
+def test_values_that_no_file_has_are_counted(tmp_path: Path) -> None:
+    source, path = str(tmp_path / "part.h5"), str(tmp_path / "all.h5")
+    with h5py.File(source, "w") as file:
+        file["d"], file["empty"] = ROWS, h5py.Empty("f8")
+        written = file.create_dataset("half", (900, 5), "f4", chunks=(300, 5))
+        written[:600] = ROWS[:600]
+        file.create_dataset("none", (900, 5), "f4", chunks=(300, 5))
+    assert np.array_equal(dc.open_dataset(source, array="d").to_numpy(), ROWS)
+    with pytest.warns(UserWarning, match=r"'/half' in .* lacks 1 of 3 chunks"):
+        dc.open_dataset(source, array="half")
+    with pytest.raises(InvalidDataError, match="has none of its 3 chunks"):
+        dc.open_dataset(source, array="none")
+
+    def virtual(name: str, of: str, n_rows: int) -> None:
+        layout = h5py.VirtualLayout((900, 5), np.float32)
+        layout[:n_rows] = h5py.VirtualSource(of, name, (900, 5))[:n_rows]
+        with h5py.File(path, "w") as file:
+            file.create_virtual_dataset("X", layout)
+
+    virtual("d", "part.h5", 500)
+    with pytest.warns(UserWarning, match="has 2000 of 4500 values in no file"):
+        dc.open_dataset(path)
+    virtual("nope", "part.h5", 900)
+    with pytest.raises(InvalidDataError, match=r"reads .nope. of .*, which is not there"):
+        dc.open_dataset(path)
+    layout = h5py.VirtualLayout((900, 5), np.float32)
+    layout[:] = h5py.VirtualSource("all.h5", "X", (900, 5))
+    with h5py.File(tmp_path / "outer.h5", "w") as file:
+        file.create_virtual_dataset("X", layout)
+    with pytest.raises(InvalidDataError, match=r"reads .nope. of .*, which is not there"):
+        dc.open_dataset(tmp_path / "outer.h5")
+
+
 def test_ranges_of_valid_values_mask_nothing(tmp_path: Path) -> None:
     """As in xarray, which leaves valid_min, valid_max and valid_range alone; missing_value is missing."""
     xr = pytest.importorskip("xarray", reason="xarray is not installed")

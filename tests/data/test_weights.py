@@ -124,6 +124,7 @@ def test_many_weights_elsewhere_are_explained() -> None:
         ),
         (np.zeros(3000), r"at least one non-zero number: all 3000 are zero"),
         (np.full(3000, 1e-291), r"too small: the largest is 1e-291, expected at least 1e-200"),
+        (np.full(3000, 1.7e308), r"too large: the largest is 1.7e\+308, expected at most 1e\+200"),
         (np.array(["a"] * 3000), r"they must be real numbers"),
     ],
 )

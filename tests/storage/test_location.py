@@ -6,10 +6,13 @@ import os
 import pickle
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+import daskcluster as dc
 from daskcluster.errors import DatasetNotFoundError, InvalidParameterError, MissingExtraError
 from daskcluster.extras import install_command
 from daskcluster.storage.location import explain, locate, looks_secret, split_options
@@ -30,6 +33,7 @@ PLANTED = "planted-secret"
         ("gcs://bucket/x", "gs://bucket/x", Visibility.EVERYONE),
         ("abfs://container@account.dfs.core.windows.net/x", None, Visibility.EVERYONE),
         ("simplecache::s3://bucket/x", None, Visibility.EVERYONE),
+        ("a::b.npy", os.path.abspath("a::b.npy"), Visibility.HOST),
     ],
 )
 def test_urls(url: str, normalised: str | None, visibility: Visibility) -> None:
@@ -128,3 +132,11 @@ def test_errors_of_stores_say_what_to_do() -> None:
         expected = install_command(text) if kind is MissingExtraError else text
         assert expected in str(found), url
     assert "Create the bucket" not in str(explain(FileNotFoundError("no"), locate("s3://b/x")))
+
+
+def test_a_local_name_may_have_two_colons(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    np.save("a::b.npy", np.eye(3))
+    dc.KMeans(2, random_state=0).fit("a::b.npy").save("m::n")
+    dc.load_model("m::n").predict("a::b.npy", output="o::p.csv")
+    assert sorted(os.listdir()) == ["a::b.npy", "m::n", "o::p.csv"]
