@@ -6,6 +6,7 @@ import base64
 import math
 import struct
 import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -310,7 +311,18 @@ def names_along(
             if named and min(numbers, default=0) > 0:
                 found = [known[number - 1] for number in numbers]
         labels.append(found)
-    return tuple("/".join(parts) for parts in product(*labels))
+    names = tuple("/".join(parts) for parts in product(*labels))
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        warnings.warn(
+            f"{Counter(names)[twice]} features of the grid are called {twice!r}, so that no model can find "
+            "them by name: those of other grids are taken in their order, unchecked. Give each a label of "
+            "its own.",
+            UserWarning,
+            stacklevel=5,
+        )
+        return None
+    return names
 
 
 def _name_of(label: Any) -> str:

@@ -498,8 +498,11 @@ def _bits_of(ids: Any) -> Iterator[tuple[Any, np.ndarray]]:
             if pa.types.is_integer(part.type):
                 yield part, part.to_numpy(zero_copy_only=False).astype(np.int64).view(np.uint64)
                 continue
-            is_binary = pa.types.is_binary(part.type) or pa.types.is_fixed_size_binary(part.type)
-            content = part.cast(pa.large_binary() if is_binary else pa.large_string())
+            values = getattr(part, "storage", part)  # of an extension type, such as UUIDs
+            if pa.types.is_nested(values.type):
+                values = pa.array(map(str, values.to_pylist()), pa.large_string())
+            is_binary = _is_binary(pa, values.type)
+            content = values.cast(pa.large_binary() if is_binary else pa.large_string())
             yield part, _bits_of_bytes(content)
 
 

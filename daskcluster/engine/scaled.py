@@ -139,7 +139,14 @@ class ScaledPlacement:
         row, edges = data_statistics.bad_row, np.cumsum(self.placement.dataset.chunk_sizes)
         chunk = int(np.searchsorted(edges, row, side="right"))
         where = f"{self._columns_of(row)} (chunk {chunk})"
-        raise bad_row_error(row, data_statistics.bad_is_nan, where)
+        raise bad_row_error(self._number_of(row), data_statistics.bad_is_nan, where)
+
+    def _number_of(self, row: int) -> int:
+        """Return the number that a row has in its source, of which other rows may have been left out."""
+        cells: Any = getattr(self.placement.dataset, "grid", None)
+        if cells is None or cells.source is None or cells.mask is None:
+            return row
+        return int(np.flatnonzero(cells.mask)[row])
 
     def _columns_of(self, row: int) -> str:
         """Return which named features of a row are not finite, for an error."""

@@ -280,6 +280,23 @@ def _ids(kind: str) -> Any:
     }[kind]()
 
 
+@pytest.mark.parametrize(
+    "kind", ["view", "dictionary", "uuid", "typed uuid", "binary", "list", "struct"]
+)
+def test_parquet_has_ids_of_all_types(kind: str, model: Any, tmp_path: Path) -> None:
+    columns = {f"x{at}": ROWS[:, at] for at in range(ROWS.shape[1])}
+    ids = pa.array(
+        [uuid.uuid5(uuid.NAMESPACE_URL, str(at)).bytes for at in range(len(ROWS))], pa.uuid()
+    )
+    rows = dc.open_dataset(
+        pa.table(columns | {"id": ids if kind == "typed uuid" else _ids(kind)}), id_column="id"
+    )
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", ".*id in column")
+        model.predict(rows, output=str(tmp_path / "labels.parquet"))
+    assert pq.read_table(tmp_path / "labels.parquet").num_rows == len(ROWS)
+
+
 @pytest.mark.parametrize("kind", ["view", "dictionary", "uuid", "binary", "list", "struct"])
 def test_csv_has_ids_as_texts_or_they_are_refused_before_the_pass(
     kind: str, model: Any, tmp_path: Path

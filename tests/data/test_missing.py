@@ -182,3 +182,14 @@ def test_rows_that_are_written_anew_are_refused(url: str) -> None:
     zarr.open_array(url, mode="r+")[800:900] = 1.0
     with pytest.raises(InvalidDataError, match="were written anew since the dataset was opened"):
         recipe.open().to_numpy()
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_errors_name_rows_by_their_numbers_in_the_source(stored: bool, tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).normal(size=(40, 3))
+    rows[[3, 7]], rows[11, 1] = np.nan, np.inf
+    np.save(tmp_path / "rows.npy", rows)
+    source = str(tmp_path / "rows.npy") if stored else rows
+    dataset = dc.open_dataset(source, missing="drop")
+    with pytest.raises(InvalidDataError, match="first in row 11"):
+        dc.KMeans(2, random_state=0).fit(dataset)

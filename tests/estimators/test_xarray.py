@@ -176,3 +176,9 @@ def test_a_reference_system_is_found_in_the_store(kind: str, tmp_path: Path) -> 
         found = xr.open_zarr(url, consolidated=False, decode_coords="all")["label"]
         assert found.crs.attrs["crs_wkt"] == "LOCAL_CS"
         assert dc.KMeans(2).fit_predict(cells).crs.attrs["crs_wkt"] == "LOCAL_CS"
+
+
+def test_features_of_one_name_are_taken_in_order_with_a_warning() -> None:
+    cells = xr.DataArray(np.zeros((3, 4, 5)), dims=("band", "y", "x"), coords={"band": list("aba")})
+    with pytest.warns(UserWarning, match="2 features of the grid are called 'a'"):
+        assert dc.open_grid(cells).dataset.feature_names is None
