@@ -35,8 +35,8 @@ from daskcluster.randomness import Key
 from daskcluster.sparse_rows import INDEX_DTYPE, Rows, SparseRows, join_rows
 from daskcluster.storage.checkpoint import CheckpointFolder
 from daskcluster.storage.document import Document, read_count
-from daskcluster.storage.files import is_full_disk
-from daskcluster.storage.location import Location
+from daskcluster.storage.files import is_full_disk, list_files
+from daskcluster.storage.location import Location, locate
 from daskcluster.storage.pass_totals import Pace
 from daskcluster.storage.staging import claimed
 from daskcluster.typing import Dataset, Range
@@ -831,8 +831,7 @@ def scratch_of(folder: str, name: str) -> str:
 
 def kept_bytes(folder: str) -> int:
     """Return the bytes of the files below a folder; 0 if there is none."""
-    paths = (os.path.join(top, name) for top, _, names in os.walk(folder) for name in names)
-    return sum(os.path.getsize(path) for path in paths)
+    return sum(file.size for file in list_files(locate(folder)))
 
 
 class _Running:
