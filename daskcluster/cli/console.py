@@ -72,9 +72,11 @@ def leave_quietly() -> None:
 
 
 def _come_again(lost: sys.UnraisableHookArgs) -> None:
-    # It was raised in a finalizer, where Python cannot propagate it: raise it again in a moment.
-    main = threading.main_thread().ident
-    for number in (one for one, error in _ERRORS.items() if lost.exc_type is error):
+    # It was raised in a finalizer, where Python cannot propagate it: raise it again in a moment, and once,
+    # for a second signal would end the clean-up of the first.
+    number = next((one for one, error in _ERRORS.items() if lost.exc_type is error), None)
+    if number is not None:
+        main = threading.main_thread().ident
         again = threading.Timer(_MOMENT_SECONDS, signal.pthread_kill, [main, number])
         again.daemon = True
         again.start()
